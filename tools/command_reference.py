@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import click
 
-from plexus.cli import COMMANDS, cli
-from plexus.cli.groups import examples
+from plexus.cli import cli
+from plexus.cli.groups import COMMANDS, examples
 
 _HEAD = """\
 # Commands

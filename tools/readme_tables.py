@@ -19,8 +19,8 @@ from plexus.report import naming
 from plexus.report.arms import Arm
 from plexus.report.comparison import REFERENCES, ArmOutcome, Comparison, compare, saved, table_of
 from plexus.report.document import over_seeds, text_of
-from plexus.report.export import write_table
 from plexus.report.measuring import LAST
+from plexus.report.page import write_table
 from plexus.report.standard import standard_sections
 from tools import paper_figures
 from tools.kept_runs import is_papers, markdown, settings

@@ -63,7 +63,7 @@ def test_help_is_grouped_by_what_one_wants_to_do(plexus: Plexus) -> None:
     headings = [line for line in text.splitlines() if line.endswith(":") and line[0] != " "]
     assert headings[:3] == ["Options:", "Simulate:", headings[2]]
     assert headings[-1] == "This machine:"
-    assert "Commands:" not in headings, "every command has a heading in cli.COMMANDS"
+    assert "Commands:" not in headings, "every command has a heading in groups.COMMANDS"
     for status in (0, 1, cli.BAD_INPUT, cli.INTERRUPTED):
         assert f" {status} " in text.rpartition("Exit status:")[2]
 
@@ -95,6 +95,21 @@ def test_a_misspelt_word_is_guessed(plexus: Plexus, arguments: list[str], hint: 
     outcome = plexus(*arguments)
     assert outcome.status == 2
     assert outcome.err.startswith("plexus: ") and outcome.err.endswith(f"{hint}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["storm", "--seeds", "1..2", "--minutes", "nan"],
+        ["bench", "protocol", "--hours", "nan"],
+        ["run", "quickstart", "--checkpoint-every", "nan"],
+        ["fleet", "run", "spec.toml", "--seconds", "NaN"],
+    ],
+)
+def test_what_is_no_number_is_in_no_range(plexus: Plexus, arguments: list[str]) -> None:
+    outcome = plexus(*arguments)
+    assert outcome.status == 2
+    assert outcome.err.endswith(f"{arguments[-1]!r} is not a number.\n")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

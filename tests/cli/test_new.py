@@ -79,6 +79,13 @@ def test_a_name_that_others_have_is_refused(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["data", "test_task"])
+def test_the_name_of_a_part_of_the_project_is_refused(name: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(new, [name, "--into", str(tmp_path)])
+    assert str(result.exception) == f"'{name}' is what a part of the project is called: choose another"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     result = CliRunner().invoke(new, ["mine", "--into", str(tmp_path)])

@@ -153,6 +153,15 @@ def test_a_node_is_asked_at_its_metrics_address() -> None:
     assert Statuses([at_address(f"127.0.0.1:{port}")]).newest() == [None]
 
 
+def test_nodes_that_measure_different_things_can_be_looked_at_together() -> None:
+    (nodes,) = Library(None, ("[::1]:1", "[::1]:2")).sources().values()
+    other = {"name": "mse", "round": 20, "value": 0.3, "loss": 0.3}
+    both: Any = [msgspec.to_builtins(status()), {**msgspec.to_builtins(status()), "metric": other}]
+    nodes._asked = SimpleNamespace(newest=lambda: both, looked_s=0.0)  # type: ignore[assignment]
+    evaluations = msgspec.json.decode(msgspec.json.encode(nodes.overview()["evaluations"]))
+    assert (evaluations["accuracy"], evaluations["mse"]) == ([0.8, None], [None, 0.3])
+
+
 @pytest.mark.parametrize("text", ["nowhere", "host:port", "host:", ":9100", "host:99999"])
 def test_a_bad_address_is_one_clear_line(text: str) -> None:
     with pytest.raises(PlexusError, match="not an address"):

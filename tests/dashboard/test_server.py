@@ -94,6 +94,19 @@ def test_an_overview_holds_what_was_recorded(client: Client, runs: Path) -> None
     assert found["traffic"]["model_bytes"][-1] > 0
 
 
+def test_a_model_that_diverges_hides_nothing_that_was_better(tmp_path: Path) -> None:
+    write_run(tmp_path / "growing", until_s=600, finish=False)
+    file = tmp_path / "growing" / "evaluations.csv"
+    header, *lines = file.read_text().splitlines()
+    found = [dict(zip(header.split(","), line.split(","), strict=True)) for line in lines]
+    diverged = ",".join({**found[-1], "accuracy": "nan", "loss": "nan"}.values())
+    file.write_text("\n".join([header, *lines, diverged, ""]))
+    metric = Library(tmp_path).listing()["runs"][0]["metric"]
+    assert metric["best"] == max(float(each["accuracy"]) for each in found)
+    file.write_text("\n".join([header, diverged, ""]))
+    assert Library(tmp_path).listing()["runs"][0]["metric"]["best"] is None
+
+
 def made_up(folder: Path, protocol: str, *seeds: list[float]) -> None:
     for seed, values in enumerate(seeds, start=1):
         name = f"{protocol}-{seed}"

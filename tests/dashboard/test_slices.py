@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from plexus.dashboard.slices import binned, evenly, peaks, plain
+from plexus.dashboard.slices import binned, peaks, plain
+from plexus.report.measuring import evenly
 
 
 def test_a_thinned_curve_keeps_what_stands_out() -> None:

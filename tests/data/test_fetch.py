@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from plexus.data import fetch as download_module
 from plexus.data.fetch import fetch
-from plexus.data.store import path_of
 from plexus.errors import PlexusError
 from tests.data.conftest import CONTENT, MEMBERS, as_tar, as_zip
 
@@ -34,7 +33,7 @@ def leftovers(home):
 def test_a_file_is_fetched_checked_and_put_in_place(site, plain, data_home):
     fetched, seen = get(plain)
     assert fetched
-    assert path_of(plain.files[0]).read_bytes() == CONTENT
+    assert plain.files[0].place.read_bytes() == CONTENT
     assert seen == sorted(seen)
     assert seen[-1] == len(CONTENT)
     assert leftovers(data_home) == []
@@ -50,7 +49,7 @@ def test_what_is_here_is_not_fetched_again(site, plain):
 def test_a_cut_connection_goes_on_where_it_ended(site, plain, data_home):
     site.cut_after = [100_000, 50_000]
     get(plain)
-    assert path_of(plain.files[0]).read_bytes() == CONTENT
+    assert plain.files[0].place.read_bytes() == CONTENT
     assert site.ranges == [None, "bytes=100000-", "bytes=150000-"]
 
 
@@ -58,45 +57,45 @@ def test_a_later_call_goes_on_where_an_earlier_one_gave_up(site, plain, data_hom
     site.cut_after = [100_000] + [0] * download_module.ATTEMPTS
     with pytest.raises(PlexusError, match=r"100,000 bytes are kept: run it again to go on from there"):
         get(plain)
-    assert not path_of(plain.files[0]).exists()
+    assert not plain.files[0].place.exists()
     site.ranges.clear()
     get(plain)
     assert site.ranges == ["bytes=100000-"]
-    assert path_of(plain.files[0]).read_bytes() == CONTENT
+    assert plain.files[0].place.read_bytes() == CONTENT
 
 
 def test_a_server_without_ranges_starts_over(site, plain):
     site.knows_ranges = False
     site.cut_after = [100_000]
     get(plain)
-    assert path_of(plain.files[0]).read_bytes() == CONTENT
+    assert plain.files[0].place.read_bytes() == CONTENT
 
 
 def test_a_server_that_hiccups_is_asked_again(site, plain):
     site.statuses = [503, 429, 500]
     get(plain)
-    assert path_of(plain.files[0]).read_bytes() == CONTENT
+    assert plain.files[0].place.read_bytes() == CONTENT
 
 
 def test_a_wrong_checksum_leaves_nothing(site, plain, data_home):
     site.content = b"x" * len(CONTENT)
     with pytest.raises(PlexusError, match=r"wrong checksum sha256:.*, folder/thing has sha256:"):
         get(plain)
-    assert not path_of(plain.files[0]).exists()
+    assert not plain.files[0].place.exists()
     assert leftovers(data_home) == []
 
 
 def test_the_beginning_of_another_file_is_thrown_away(site, plain, data_home):
-    part = path_of(plain.files[0]).with_name(".thing.part")
+    part = plain.files[0].place.with_name(".thing.part")
     part.parent.mkdir(parents=True)
     part.write_bytes(b"something else")
     get(plain)
-    assert path_of(plain.files[0]).read_bytes() == CONTENT
+    assert plain.files[0].place.read_bytes() == CONTENT
     assert site.ranges == ["bytes=14-", None]
 
 
 def test_a_beginning_that_is_too_long_is_thrown_away(site, plain, data_home):
-    part = path_of(plain.files[0]).with_name(".thing.part")
+    part = plain.files[0].place.with_name(".thing.part")
     part.parent.mkdir(parents=True)
     part.write_bytes(CONTENT + b"more")
     get(plain)
@@ -116,7 +115,7 @@ def test_a_missing_page_is_one_line(site, plain):
 
 
 def test_an_existing_file_that_is_something_else_is_left_alone(site, plain):
-    path = path_of(plain.files[0])
+    path = plain.files[0].place
     path.parent.mkdir(parents=True)
     path.write_bytes(b"precious")
     with pytest.raises(PlexusError, match=r"is not plain: its checksum differs; move it away, or replace"):
@@ -146,13 +145,13 @@ def test_a_disk_that_fills_up_keeps_what_came(site, plain, data_home, monkeypatc
     monkeypatch.setattr(download_module, "_read", fill_up)
     with pytest.raises(PlexusError, match="the disk is full; free some space and run it again"):
         get(plain)
-    kept = path_of(plain.files[0]).with_name(".thing.part").stat().st_size
+    kept = plain.files[0].place.with_name(".thing.part").stat().st_size
     assert 0 < kept < len(CONTENT)
     monkeypatch.undo()
     monkeypatch.setenv("PLEXUS_DATA", str(data_home))
     get(plain)
     assert site.ranges[-1] == f"bytes={kept}-"
-    assert path_of(plain.files[0]).read_bytes() == CONTENT
+    assert plain.files[0].place.read_bytes() == CONTENT
 
 
 def test_without_a_network_it_says_what_to_do(plain, data_home):
@@ -173,7 +172,7 @@ def test_what_has_no_address_says_so_and_takes_a_mirror(site, plain):
     with pytest.raises(PlexusError, match=r"plain cannot be fetched, no address is known: it derives from"):
         get(orphan)
     get(orphan, mirror=site.url)
-    assert path_of(plain.files[0]).read_bytes() == CONTENT
+    assert plain.files[0].place.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("pack", [as_tar, as_zip])
@@ -227,10 +226,10 @@ def test_an_archive_that_was_complete_is_not_loaded_again(site, packed, data_hom
     (data_home / ".packed.part").write_bytes(site.content)
     get(packed)
     assert site.ranges == [f"bytes={len(site.content)}-"]
-    assert path_of(packed.files[1]).read_bytes() == MEMBERS["top/b.csv"]
+    assert packed.files[1].place.read_bytes() == MEMBERS["top/b.csv"]
 
 
 def test_a_server_that_does_not_say_the_length(site, plain):
     site.says_length = False
     get(plain)
-    assert path_of(plain.files[0]).read_bytes() == CONTENT
+    assert plain.files[0].place.read_bytes() == CONTENT

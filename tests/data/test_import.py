@@ -10,7 +10,6 @@ from plexus.cli.data import data
 from plexus.data import registry
 from plexus.data.importing import import_dataset
 from plexus.data.registry import DATASETS, REGISTRY, Dataset, File
-from plexus.data.store import path_of
 from plexus.errors import PlexusError
 from plexus.files import data_directory
 from tests.data.conftest import CONTENT, MEMBERS, as_tar, as_zip, sha256
@@ -177,8 +176,7 @@ def test_the_data_directory_is_the_named_one_or_the_platforms(monkeypatch, varia
 
 def test_two_forms_of_one_file_are_both_right(plain, data_home):
     either = replace(plain.files[0], checksums=("md5:" + "0" * 32, sha256(CONTENT)))
-    path_of(either).parent.mkdir(parents=True)
-    path_of(either).write_bytes(CONTENT)
-    from plexus.data.store import state_of
+    either.place.parent.mkdir(parents=True)
+    either.place.write_bytes(CONTENT)
 
-    assert state_of(either) == "here"
+    assert either.state == "here"

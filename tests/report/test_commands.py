@@ -90,10 +90,11 @@ def test_in_a_folder_only_the_newest_of_runs_done_again_counts(runs: Path, plexu
 @pytest.mark.slow
 def test_report_writes_the_page_where_it_is_wanted(runs: Path, plexus: Any) -> None:
     out = runs / "pages" / "mine.html"
-    status, printed, _ = plexus("report", str(runs), "-o", str(out), "--title", "Mine")
+    target = "0.712345678"
+    status, printed, _ = plexus("report", str(runs), "-o", str(out), "--title", "Mine", "--target", target)
     assert (status, printed) == (0, f"{out}: 4 runs; figures and tables are in mine-files\n")
     assert "<title>Mine</title>" in out.read_text()
-    assert f"plexus report {runs} -o {out}" in out.read_text()
+    assert f"plexus report {runs} --target {target} -o {out}" in out.read_text()
 
 
 @pytest.mark.parametrize(

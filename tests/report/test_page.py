@@ -16,8 +16,7 @@ from plexus.errors import PlexusError
 from plexus.report import naming, plots
 from plexus.report.arms import group
 from plexus.report.document import Picture, Quantity, Section, Table, text_of
-from plexus.report.export import as_csv, as_latex
-from plexus.report.page import write_report
+from plexus.report.page import as_csv, as_latex, write_report
 from plexus.report.standard import by_setting, standard_sections
 from plexus.runs.result import Cut
 from tests.report.runs import arm_run, result

@@ -9,7 +9,7 @@ import pytest
 
 from plexus.report.arms import group
 from plexus.report.document import Quantity
-from plexus.report.rehearsal import agreements
+from plexus.report.standard import agreements
 from plexus.runs.result import Metric
 from plexus.runs.run import Run
 from tests.report.runs import result, run

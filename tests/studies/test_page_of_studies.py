@@ -9,7 +9,7 @@ import pytest
 from plexus import reproduce
 from plexus.studies.page import TABLES
 from plexus.studies.reproduce import load_studies
-from tests.studies.kit import EXPERIMENTS, cut_down
+from tests.studies.kit import BASE, EXPERIMENTS, STUDY, cut_down
 
 
 def check(page: Path, browser: object, experiments: Path) -> None:
@@ -33,6 +33,18 @@ def test_every_figure_and_table_is_on_the_page(tmp_path: Path, browser: object) 
     folder = cut_down(tmp_path / "experiments")
     page = reproduce("all", size="tiny", out=tmp_path / "out", experiments=folder, quiet=True)
     check(page, browser, folder)
+
+
+@pytest.mark.slow
+def test_a_study_and_its_tasks_may_be_called_anything(tmp_path: Path) -> None:
+    (tmp_path / "My_base.toml").write_text(BASE)
+    drawn = STUDY.replace('"base"', '"My_base"').replace("[1, 2]", "[1]")
+    for name in ("2nd_Study", "Étude"):
+        (tmp_path / f"{name}.toml").write_text(drawn)
+        page = reproduce(str(tmp_path / f"{name}.toml"), size="tiny", out=tmp_path / "out", quiet=True)
+        assert "One study" in page.read_text()
+    names = {file.name for file in (tmp_path / "out").rglob("*.png")}
+    assert {"study-2nd-study-my-base-1.png", "tude-my-base-1.png"} <= names
 
 
 @pytest.mark.paper

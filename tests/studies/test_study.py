@@ -57,6 +57,15 @@ def test_runs_are_named_by_what_they_are_and_shared(tmp_path: Path) -> None:
     assert first[1].out == tmp_path / "out" / "runs" / f"digits-plexus-{spec.digest()}"
 
 
+def test_two_studies_of_one_name_are_refused_before_anything_is_run(tmp_path: Path) -> None:
+    folders = [folder_with(tmp_path / name, study=STUDY, base=BASE) for name in ("one", "two")]
+    both = load_studies([str(folder / "study.toml") for folder in folders], "paper")
+    with pytest.raises(
+        PlexusError, match=r"two/study\.toml: is called as .*one/study\.toml: give one another"
+    ):
+        make_plan(both, tmp_path / "out")
+
+
 def test_a_plan_says_that_runs_are_shared_only_where_they_are(tmp_path: Path) -> None:
     def last_line(*studies: str) -> str:
         options = ["--size", "tiny", "--task", "digits", "--plan", "--out", str(tmp_path)]

@@ -17,8 +17,8 @@ import pytest
 from plexus import cli
 from plexus.errors import PlexusError
 from plexus.runs.run import result_of
-from plexus.studies.grid import parse_axis, sweep_toml
 from plexus.studies.plan import Planned, make_plan
+from plexus.studies.reproduce import parse_axis, sweep_toml
 from plexus.studies.study import changed, sized_parts
 from tests.studies.kit import BASE, folder_with
 
@@ -107,6 +107,7 @@ def test_a_spec_that_comes_with_plexus_is_swept_by_its_name(tmp_path: Path) -> N
     ("options", "complaint"),
     [
         (["--grid", "protocol.sample_sise=2,3"], "protocol.sample_sise: unknown key"),
+        (["--grid", "hours=1,2", "--grid", "hours=3"], "--grid hours: is there twice; give all its values"),
         (
             ["--grid", "protocol.name=plexus,gosip"],
             "sweep: arms.protocol.name=gosip of base.toml: protocol.name: 'gosip' is",

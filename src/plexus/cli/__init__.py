@@ -13,13 +13,10 @@ from typing import NoReturn
 import click
 
 from plexus import __version__
-from plexus.cli.groups import LazyGroup, told
+from plexus.cli.groups import LazyGroup
 from plexus.errors import Interrupted, PlexusError, missing
 
 BAD_INPUT, INTERRUPTED = PlexusError.exit_code, 130
-
-COMMANDS = told("commands")
-"""By what one wants to do: the commands, and what each does."""
 
 ENDINGS = """\b
 Exit status: 0 done · 1 it ran, and something in it failed · 2 bad input, in one line that
@@ -30,7 +27,6 @@ NO_COLOR=1 turns colours off; without a terminal there are none. `plexus COMMAND
 
 @click.group(
     cls=LazyGroup,
-    sections=COMMANDS,
     epilog=ENDINGS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
 )

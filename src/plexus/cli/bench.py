@@ -7,9 +7,10 @@ from typing import Any, get_args
 
 import click
 from msgspec.structs import asdict
+from rich.console import Console
 
 from plexus.cli import groups
-from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, POSITIVE, Group, flag, option
+from plexus.cli.groups import COUNT, JSON, NATURAL, POSITIVE, Group, flag, option
 from plexus.cli.summary import print_bench, print_growth
 from plexus.learn.engines import ENGINES, Precision
 from plexus.learn.tasks.specs import TASKS
@@ -31,12 +32,10 @@ def _sizes(context: click.Context, option: click.Parameter, value: str) -> list[
 @groups.set_option("a parameter of the protocol, e.g. topology=regular")
 @option("--liar", help="Node 0 lies so. Of plexus.", type=click.Choice(get_args(Lying)))
 @option("--seed", "N", type=NATURAL, default=1)
-@option("--plot", "OUT.png", "Of several sizes, draw a picture.", type=PATH)
+@option("--plot", "OUT.png", "Of several sizes, draw a picture.")
 @JSON
 def protocol(nodes: list[int], plot: Path | None, as_json: bool, **options: Any) -> None:
     """A protocol alone: messages, views, timers and transfers, without training."""
-    from rich.console import Console
-
     from plexus.bench.protocol import bench_growth, bench_protocol, picture
 
     console = Console(highlight=False)
@@ -115,9 +114,7 @@ def transport(megabytes: int, as_json: bool) -> None:
 
 @bench.command()
 @option("--nodes", "N", type=COUNT, default=1000)
-@option(
-    "--fleet", "DIR", "And what part of its CPU time this fleet, which has ended, spent on them.", type=PATH
-)
+@option("--fleet", "DIR", "And what part of its CPU time this fleet, which has ended, spent on them.")
 @JSON
 def signatures(nodes: int, fleet: Path | None, as_json: bool) -> None:
     """Signed events: the time to check a first view, the same view again, and the authority's list."""

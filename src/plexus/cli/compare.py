@@ -7,24 +7,21 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
 
 from plexus.cli.groups import JSON, flag, option, print_json
 from plexus.cli.report import RUNS, TARGET, load_runs
 from plexus.report.arms import group
 from plexus.report.comparison import compare as compare_arms
 from plexus.report.comparison import findings, table_of
-from plexus.report.document import Table, text_of
-from plexus.report.export import is_numeric
-from plexus.report.measuring import Judge
-from plexus.report.rehearsal import agreements
-from plexus.report.standard import by_setting, titles
+from plexus.report.document import Table, is_numeric, text_of
+from plexus.report.standard import agreements, by_setting, titles
 from plexus.runs.run import Run
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 NARROW_TEXT = 12
 """Characters of a text column, but for the names, where room is scarce."""
@@ -44,9 +41,7 @@ Columns = list[list[str]]
 )
 @flag("--headers", "Count what TLS and TCP/IP add to the bytes of messages, too.")
 @JSON
-def compare(
-    paths: tuple[Path, ...], target: float | None, judge: Judge, headers: bool, as_json: bool
-) -> None:
+def compare(paths: tuple[Path, ...], as_json: bool, **how: Any) -> None:
     """Compare runs: the metric at the end, and time, communication and training to a target.
 
     RUN is a run directory, or a folder that contains some. Runs that differ only in their seed are
@@ -54,27 +49,19 @@ def compare(
     same simulated times, and what is within their 95 % intervals is not called a difference. A live fleet
     beside a run of the same file: whether they agree, round by round.
     """
-    print_comparison(load_runs(paths), as_json, target, judge, headers)
+    print_comparison(load_runs(paths), as_json, **how)
 
 
-def print_comparison(
-    runs: Sequence[Run],
-    as_json: bool,
-    target: float | None = None,
-    judge: Judge = "mean",
-    headers: bool = False,
-) -> None:
-    """A table for each setting, those first that have ours beside baselines."""
+def print_comparison(runs: Sequence[Run], as_json: bool, **how: Any) -> None:
+    """A table for each setting, those first that have ours beside baselines; `how` arms are compared."""
     groups = by_setting(group(runs))
     found = [
-        (title, compare_arms(arms, target, judge, headers), list(agreements(arms)))
+        (title, compare_arms(arms, **how), list(agreements(arms)))
         for title, arms in zip(titles(groups), groups, strict=True)
     ]
     if as_json:
         print_json([{"setting": it[0], "comparison": it[1], "rehearsal": it[2]} for it in found])
         return
-    from rich.console import Console
-
     console = Console(highlight=False)
     for title, each, rehearsals in found:
         print_table(_seeds_said_once(table_of(each, title=title)), console, findings(each))
@@ -94,9 +81,6 @@ def _seeds_said_once(table: Table) -> Table:
 def print_table(table: Table, console: Console, seen: str = "") -> None:
     """Title, rows, what is seen in them, note. What is too wide even with broken lines goes on below, names
     again."""
-    from rich.markup import escape
-    from rich.table import Table as Grid
-
     console.print(f"\n[bold]{escape(table.title)}[/]")
     columns, gap = _columns(table, narrow=False), 2
     if len(_parts(columns, gap, console.width)) > 1:

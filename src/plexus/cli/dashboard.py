@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
@@ -19,9 +18,6 @@ from plexus.cli.groups import PATH, flag, option
 from plexus.errors import EXTRAS, PlexusError, missing
 from plexus.files import named
 from plexus.machine import end_with_input
-
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
 
 LOOPBACK, PORT = "127.0.0.1", 8400
 
@@ -68,14 +64,18 @@ def dashboard(
     app = create_app(Library(runs_dir, nodes), allowed_hosts)
     if fd is not None:
         end_with_input()
-        serve(app, socket.socket(fileno=fd))
-        return
-    listener = listen(host, port)
-    url = page_url(host, listener.getsockname()[1])
-    click.echo(f"dashboard of {runs_dir or 'live nodes'} at {url} (Ctrl-C ends it)", err=True)
-    if opens:
-        webbrowser.open(url)
-    serve(app, listener)
+        listener = socket.socket(fileno=fd)
+    else:
+        listener = listen(host, port)
+        url = page_url(host, listener.getsockname()[1])
+        click.echo(f"dashboard of {runs_dir or 'live nodes'} at {url} (Ctrl-C ends it)", err=True)
+        if opens:
+            webbrowser.open(url)
+    import uvicorn
+
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, loop="asyncio")
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def need_server(user: str) -> None:
@@ -83,15 +83,6 @@ def need_server(user: str) -> None:
     for name in EXTRAS["dashboard"]:
         if find_spec(name) is None:
             raise PlexusError(missing(name, user))
-
-
-def serve(app: Starlette, listener: socket.socket) -> None:
-    """Answer until somebody presses Ctrl-C."""
-    import uvicorn
-
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, loop="asyncio")
-    with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listener])
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from plexus.data.fetch import by_hand
 from plexus.data.fetch import fetch as fetch_dataset
 from plexus.data.importing import import_dataset, summary
 from plexus.data.registry import Dataset, dataset
-from plexus.data.store import path_of, state_of
 from plexus.files import DATA_VARIABLE, data_directory
 from plexus.quantities import size
 
@@ -39,8 +38,15 @@ def list_command(as_json: bool) -> None:
     """All data sets that Plexus knows, and which of them are here."""
     if as_json:
         print_json({"folder": str(data_directory()), "datasets": [plain(each) for each in registry.DATASETS]})
-    else:
-        click.echo("\n".join(list_lines(registry.DATASETS)))
+        return
+    rows = [("NAME", "STATE", "SIZE", "WHAT")]
+    rows += [(each.name, state(each), size(each.size), each.what) for each in registry.DATASETS]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, where, bytes_, what in rows:
+        click.echo(f"{name:<{widths[0]}}  {where:<{widths[1]}}  {bytes_:>{widths[2]}}  {what}")
+    click.echo(f"\nThey are kept in {data_directory()} (set {DATA_VARIABLE} to change that).")
+    click.echo("`plexus data info NAME` tells licence, source and files of one; `plexus data fetch NAME` and")
+    click.echo("`plexus data import NAME PATH` bring it here.")
 
 
 @data.command()
@@ -87,7 +93,7 @@ def import_command(name: str, path: Path, unchecked: bool) -> None:
 
 def state(dataset: Dataset) -> str:
     """Whether it is here, and if not, how it gets here."""
-    states = {state_of(file) for file in dataset.files}
+    states = {file.state for file in dataset.files}
     if states == {"here"}:
         return "here"
     if "other" in states:
@@ -100,27 +106,14 @@ def state(dataset: Dataset) -> str:
 def plain(dataset: Dataset) -> dict[str, Any]:
     """All that `info_lines` says, for a program."""
     files = [
-        {**msgspec.to_builtins(file), "path": str(path_of(file)), "state": state_of(file)}
-        for file in dataset.files
+        {**msgspec.to_builtins(file), "path": str(file.place), "state": file.state} for file in dataset.files
     ]
     facts = msgspec.to_builtins(dataset)
     return {**facts, "files": files, "size": dataset.size, "state": state(dataset)}
 
 
 def places(dataset: Dataset) -> str:
-    return ", ".join(str(path_of(file)) for file in dataset.files)
-
-
-def list_lines(datasets: Sequence[Dataset]) -> Iterator[str]:
-    rows = [("NAME", "STATE", "SIZE", "WHAT")]
-    rows += [(d.name, state(d), size(d.size), d.what) for d in datasets]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    for name, where, bytes_, what in rows:
-        yield f"{name:<{widths[0]}}  {where:<{widths[1]}}  {bytes_:>{widths[2]}}  {what}"
-    yield ""
-    yield f"They are kept in {data_directory()} (set {DATA_VARIABLE} to change that)."
-    yield "`plexus data info NAME` tells licence, source and files of one; `plexus data fetch NAME` and"
-    yield "`plexus data import NAME PATH` bring it here."
+    return ", ".join(str(file.place) for file in dataset.files)
 
 
 def info_lines(dataset: Dataset) -> Iterator[str]:
@@ -130,7 +123,7 @@ def info_lines(dataset: Dataset) -> Iterator[str]:
     if dataset.archive is not None:
         yield f"  archive   {dataset.archive.url} ({size(dataset.archive.size)})"
     for file in dataset.files:
-        yield f"  file      {path_of(file)}: {STATES[state_of(file)]}"
+        yield f"  file      {file.place}: {STATES[file.state]}"
         if file.url is not None:
             yield f"    from      {file.url}"
         yield f"    size      {file.size:,} bytes"

@@ -69,30 +69,31 @@ def examine() -> Iterator[Examined]:
     # An older Python than Plexus needs does not come this far.
     python = f"{platform.python_version()} on {platform.platform(terse=True)}; Plexus {__version__}"
     yield Examined("python", "ok", python)
-    yield from _torch()
-    yield Examined("cores", "ok", f"{usable_cores()} for this process")
-    yield _memory()
-    yield _room(Path.cwd())
-    yield _data()
-    yield from _optional()
-    yield _port(LIVE_PORT)
-    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    none = "none found: pages open on another machine, too"
-    yield Examined("browser", "ok" if browser else "optional", browser or none)
-
-
-def _torch() -> Iterator[Examined]:
     try:
         from plexus.learn.engines import hardware
 
         version, gpus = hardware()
     except (ImportError, OSError) as error:
-        first_line = str(error).splitlines()[0]
-        yield Examined("torch", "problem", first_line, "pip install torch")
-        return
-    yield Examined("torch", "ok", version)
-    found = "; ".join(gpus) or "no GPU that torch can use: training runs on the processor"
-    yield Examined("device", "ok" if gpus else "optional", found)
+        yield Examined("torch", "problem", str(error).splitlines()[0], "pip install torch")
+    else:
+        yield Examined("torch", "ok", version)
+        found = "; ".join(gpus) or "no GPU that torch can use: training runs on the processor"
+        yield Examined("device", "ok" if gpus else "optional", found)
+    yield Examined("cores", "ok", f"{usable_cores()} for this process")
+    yield _memory()
+    yield _room(Path.cwd())
+    yield _data()
+    for extra, purpose in OPTIONAL.items():
+        for package in EXTRAS[extra]:
+            try:
+                yield Examined(package, "ok", metadata.version(package))
+            except metadata.PackageNotFoundError:
+                remedy = f"pip install 'plexus-learning[{extra}]'"
+                yield Examined(package, "optional", f"not installed: {purpose}", remedy)
+    yield _port(LIVE_PORT)
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    none = "none found: pages open on another machine, too"
+    yield Examined("browser", "ok" if browser else "optional", browser or none)
 
 
 def _memory() -> Examined:
@@ -121,16 +122,6 @@ def _data() -> Examined:
         return Examined("data", "ok", f"{', '.join(here)} in {folder}")
     detail = f"no data set in {folder}; the quick start needs none"
     return Examined("data", "optional", detail, f"plexus data list; {DATA_VARIABLE} names the folder")
-
-
-def _optional() -> Iterator[Examined]:
-    for extra, purpose in OPTIONAL.items():
-        for package in EXTRAS[extra]:
-            try:
-                yield Examined(package, "ok", metadata.version(package))
-            except metadata.PackageNotFoundError:
-                remedy = f"pip install 'plexus-learning[{extra}]'"
-                yield Examined(package, "optional", f"not installed: {purpose}", remedy)
 
 
 def _port(port: int) -> Examined:

@@ -15,7 +15,7 @@ from plexus.runs.model_files import BEST_MODEL, FINAL_MODEL, MODEL_SUFFIX, metad
 
 @click.command()
 @click.argument("source", metavar="RUN|HOME|FLEET", type=PATH)
-@option("-o --out", "FILE.safetensors", type=PATH, required=True)
+@option("-o --out", "FILE.safetensors", required=True)
 @flag("--best", "The best model that was measured, instead of the newest.")
 def export(source: Path, out: Path, best: bool) -> None:
     """Write the model of a run directory, of a peer's home or of a fleet, whether it runs or not.

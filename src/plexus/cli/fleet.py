@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 from msgspec.structs import replace
+from rich.console import Console
+from rich.table import Table
 
 from plexus import quantities
+from plexus.cli import groups
 from plexus.cli.groups import COUNT, JSON, PATH, POSITIVE, Group, flag, option, print_json, set_option
 from plexus.cli.session import check_deployable
 from plexus.errors import Interrupted, PlexusError
@@ -31,13 +34,11 @@ fleet = Group("fleet")
 @fleet.command()
 @click.argument("spec_file", metavar="SESSION.toml", type=PATH)
 @option("--nodes", "N", "[default: the file's]", type=COUNT)
-@option(
-    "--seconds", "S", "[default: 60, or until --rounds or [session] ends it]", type=click.FloatRange(min=1)
-)
+@option("--seconds", "S", "[default: 60, or until --rounds or [session] ends it]", type=groups.Numbers(min=1))
 @option("--rounds", "N", "Stop after this round.", type=COUNT)
 @option("--protocol", "NAME", "Run another protocol than the file's, with its defaults.")
 @set_option("a key of the file, e.g. protocol.sample_size=5")
-@option("--out", "DIR", "[default: runs/fleet-NAME]", type=PATH)
+@option("--out", "DIR", "[default: runs/fleet-NAME]")
 @flag("--force", "Replace an earlier fleet in --out.")
 @flag("--shape", "Give nodes the latency and bandwidth of their devices in the file's [traces].")
 @option("--churn", "SPEED", "Nodes come and go by [traces], this many times as fast.", type=POSITIVE)
@@ -80,10 +81,7 @@ def run(
     drawn = parsed(attackers, spec.nodes, spec.seed)
     spec = replace(spec, attackers=drawn + spec.attackers)
     with stoppable(lambda _: None) as go_on:
-
-        def look() -> None:
-            go_on(Tick(0.0, 0, 0))
-
+        look = partial(go_on, Tick(0.0, 0, 0))
         result = asyncio.run(run_fleet(spec, spec_file.parent, config, tell, look))
     print_json(result) if as_json else fleet_table(result)
     if result.failed:
@@ -100,9 +98,6 @@ def run(
 
 
 def fleet_table(result: FleetResult) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     name = result.metric_name
     metric, best = (quantities.metric(name, value) for value in (result.metric, result.best_metric))
     title = f"{result.name}: {len(result.nodes)} peers, {result.rounds} rounds in {result.seconds:.0f} s"
@@ -118,12 +113,7 @@ def fleet_table(result: FleetResult) -> None:
     if not console.is_terminal:
         console.width = 120
     console.print(table)
-    for line in _endings(result):
-        console.print(line, markup=False, soft_wrap=True)
-
-
-def _endings(result: FleetResult) -> Iterator[str]:
-    """Why processes ended that should not have, or could not train; what many share is said once."""
+    # Why processes ended that should not have, or could not train; what many share is said once.
     ended: dict[tuple[str, str], list[NodeResult]] = {}
     for each in result.nodes:
         if each.exit_status:
@@ -134,9 +124,9 @@ def _endings(result: FleetResult) -> Iterator[str]:
     for (what, reason), (first, *more) in ended.items():
         others = f" and {len(more)} more" if more else ""
         log = Path(result.out) / f"node-{first.number:02}" / LOG_FILE
-        yield f"node {first.number}{others} {what}: {reason or first.failure or f'see {log}'}"
+        line = f"node {first.number}{others} {what}: {reason or first.failure or f'see {log}'}"
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def share_of_data(nodes: int, ready: Ready) -> str:
-    """What part of the data these nodes have, where it is not all of it."""
     return f"{nodes:,} nodes have {ready.shared_out:,} of {ready.examples:,} examples; the rest takes no part"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +19,9 @@ def option(
     names: str, metavar: str | None = None, help: str | None = None, **more: Any
 ) -> Callable[[Any], Any]:
     """An option: its names, the last being that of the parameter where it has another; what stands for its
-    value in the help; and what it means."""
+    value in the help, `DIR` and `FILE` for a path; and what it means."""
+    if metavar is not None and metavar.partition(".")[0] in ("DIR", "FILE", "FOLDER", "OUT", "SPEC"):
+        more.setdefault("type", PATH)
     return click.option(*names.split(), metavar=metavar, help=help, **more)
 
 
@@ -26,9 +29,17 @@ def flag(names: str, help: str) -> Callable[[Any], Any]:
     return click.option(*names.split(), is_flag=True, help=help)
 
 
-NATURAL, COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1), click.FloatRange(0, min_open=True)
+class Numbers(click.FloatRange):
+    """Without `nan`, which is in every range, as it is not beyond its ends."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = float(super().convert(value, param, ctx))
+        return self.fail(f"{value!r} is not a number.", param, ctx) if math.isnan(found) else found
+
+
+NATURAL, COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1), Numbers(0, min_open=True)
 JSON = flag("--json as_json", "Print the result as one JSON object.")
-HOME = option("--home", "DIR", "Its directory: key, certificate, state.", type=PATH, default="plexus-node")
+HOME = option("--home", "DIR", "Its directory: key, certificate, state.", default="plexus-node")
 TAGS = option("--tag tags", "WORD", "A word to find it by; may be repeated.", multiple=True)
 NOTE = option("--note", "TEXT", "To be remembered.", default="", show_default=False)
 
@@ -39,7 +50,6 @@ def about(tags: Sequence[str], note: str) -> dict[str, Any]:
 
 
 def set_option(changes: str) -> Callable[[Any], Any]:
-    """`--set`, with what it changes and an example."""
     meaning = f"Change {changes}. May be given several times."
     return option("--set overrides", "KEY=VALUE", meaning, multiple=True)
 
@@ -61,6 +71,11 @@ def answer(value: Any, as_json: bool, *lines: str) -> None:
 def told(name: str) -> dict[str, Any]:
     """What the file `name`.toml beside this one says about commands."""
     return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+
+
+COMMANDS = told("commands")
+"""By what one wants to do: the commands, and what each does."""
+WHAT_THEY_DO = {name: text for commands in COMMANDS.values() for name, text in commands.items()}
 
 
 @cache
@@ -104,24 +119,18 @@ class LazyGroup(Group):
     Commands that are added to it as to any group are there already.
     """
 
-    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **kwargs: Any) -> None:
-        """`sections` are the headings of the help, with the commands below each and what they do."""
-        super().__init__(*args, **kwargs)
-        self.sections = sections
-        self._does = {name: text for commands in sections.values() for name, text in commands.items()}
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(self._does)
+        return sorted(WHAT_THEY_DO)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._does:
+        if cmd_name not in WHAT_THEY_DO:
             return None
         command = self.commands.get(cmd_name) or getattr(import_module(f"plexus.cli.{cmd_name}"), cmd_name)
-        command.help = command.help or self._does[cmd_name]
+        command.help = command.help or WHAT_THEY_DO[cmd_name]
         with_examples(command, cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for heading, commands in self.sections.items():
+        for heading, commands in COMMANDS.items():
             with formatter.section(heading):
                 formatter.write_dl(list(commands.items()))

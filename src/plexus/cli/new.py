@@ -18,11 +18,11 @@ import click
 
 from plexus.cli.groups import PATH, option
 from plexus.errors import PlexusError, needing
-from plexus.files import named
+from plexus.files import named, write_text
 from plexus.spec.experiment import load_spec
 
 if TYPE_CHECKING:
-    from plexus.learn.tabular import CsvTable, Schema
+    from plexus.learn.tabular import Schema
 
 TEMPLATES = Path(__file__).with_name("templates")
 MADE_UP = TEMPLATES / "made-up"
@@ -41,7 +41,7 @@ MANY_INPUTS = 10
     default=Path(),
     show_default="the current folder",
 )
-@option("--csv", "FILE", "Your own table, with a header; without it, data is made up.", type=PATH)
+@option("--csv", "FILE", "Your own table, with a header; without it, data is made up.")
 @option("--target", "COLUMN", "The column to predict: a class or a number.  [default: the last]")
 @option("--owner", "COLUMN", "The column that says whose a row is.  [default: dealt by chance]")
 @option(
@@ -54,28 +54,20 @@ MANY_INPUTS = 10
     "--data",
     "FOLDER",
     "Your own pictures, OWNER/CLASS/*.png, or texts, OWNER.txt; without it, data is made up.",
-    type=PATH,
 )
-def new(
-    name: str,
-    into: Path,
-    csv: Path | None,
-    target: str | None,
-    owner: str | None,
-    template: str,
-    data: Path | None,
-) -> None:
+def new(name: str, into: Path, template: str, data: Path | None, **table: Any) -> None:
     """Write the beginnings of a task of your own: a small project that works as it is.
 
     NAME becomes a folder and a Python package: lower-case letters, digits and underscores.
     """
-    if csv is None and (target or owner):
+    is_own = table["csv"] is not None
+    if not is_own and (table["target"] or table["owner"]):
         raise click.UsageError("--target and --owner are columns of a table: give it with --csv")
-    if csv is not None and template in OTHERS:
+    if is_own and template in OTHERS:
         raise click.UsageError(f"--csv is a table; the template {template} has data of another kind")
     if data is not None and template not in OTHERS:
         raise click.UsageError(f"--data is a folder of pictures or texts: add --template {'|'.join(OTHERS)}")
-    notes = write_project(name, into, None if csv is None else OwnTable(csv, target, owner), template, data)
+    notes = write_project(name, into, OwnTable(**table) if is_own else READINGS, template, data)
     folder, session = into / name, into / name / "session.toml"
     peers = min(3, load_spec(session).nodes)
     steps = (
@@ -89,8 +81,6 @@ def new(
 
 
 class OwnTable(NamedTuple):
-    """A table, and what of it is for what."""
-
     csv: Path
     target: str | None = None
     """None: the last column."""
@@ -98,8 +88,11 @@ class OwnTable(NamedTuple):
     """None: rows are dealt to nodes by chance."""
 
 
+READINGS = OwnTable(MADE_UP / "readings.csv", "kind")
+
+
 def write_project(
-    name: str, into: Path, source: OwnTable | None = None, template: str = "csv", data: Path | None = None
+    name: str, into: Path, source: OwnTable = READINGS, template: str = "csv", data: Path | None = None
 ) -> list[str]:
     """Make the folder `name` in `into`, with a task, data, a session file and a test.
 
@@ -108,6 +101,8 @@ def write_project(
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         letters = "lower-case letters, digits and underscores, beginning with a letter"
         raise PlexusError(f"{name!r} cannot name a Python package: use {letters}")
+    if name in ("data", "test_task"):
+        raise PlexusError(f"{name!r} is what a part of the project is called: choose another")
     libraries = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     if name in (*sys.stdlib_module_names, "plexus") or PathFinder.find_spec(name, libraries):
         raise PlexusError(f"{name!r} is the name of a module that is installed: choose another")
@@ -116,7 +111,6 @@ def write_project(
         raise PlexusError(f"{folder} is already there: choose another name or remove it")
     if template in OTHERS:
         return _write_other(folder, template, data)
-    source = source or OwnTable(MADE_UP / "readings.csv", "kind")
     words, schema, notes = look_at(source)  # before anything is written
     with named(folder):
         (folder / name).mkdir(parents=True)
@@ -124,7 +118,7 @@ def write_project(
         shutil.copyfile(source.csv, folder / "data" / source.csv.name)
     is_loop = template == "own-loop"
     words |= {"names": "", "loop": is_loop, "rate": 0.003 if is_loop else 0.1, "hours": 2.0}
-    _write_files(folder, name, "task", words)
+    _write_files(folder, "task", words)
     schema.save(folder / name / "schema.json")
     return notes
 
@@ -145,15 +139,20 @@ def _write_other(folder: Path, template: str, own: Path | None) -> list[str]:
         else:
             shutil.copytree(own, data, ignore=shutil.ignore_patterns(".*"))
     words = look(data)
-    _write_files(folder, folder.name, template, {"schema": "", "loop": False, **words})
+    _write_files(folder, template, {"schema": "", "loop": False, **words})
     return [f"made up: {words['note']} (your own: --data FOLDER)" if own is None else words["note"]]
 
 
-def _write_files(folder: Path, name: str, task: str, words: dict[str, Any]) -> None:
-    (folder / name / "__init__.py").write_text("")
+def _write_files(folder: Path, task: str, words: dict[str, Any]) -> None:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    name = folder.name
+    write_text(folder / name / "__init__.py", "")
     files = {task: f"{name}/task.py", "session": "session.toml", "test_task": "test_task.py"}
+    loader = FileSystemLoader(TEMPLATES)
+    templates = Environment(loader=loader, keep_trailing_newline=True, undefined=StrictUndefined)
     for template, file in files.items():
-        (folder / file).write_text(_filled(template, name=name, **words))
+        write_text(folder / file, templates.get_template(f"{template}.txt").render(name=name, **words))
 
 
 def look_at(source: OwnTable) -> tuple[dict[str, Any], Schema, list[str]]:
@@ -178,37 +177,27 @@ def look_at(source: OwnTable) -> tuple[dict[str, Any], Schema, list[str]]:
     # As people write text in Python; JSON's escapes are Python's.
     words: dict[str, Any] = {"file": json.dumps(source.csv.name, ensure_ascii=False), "nodes": nodes}
     words |= {"schema": table.schema.hash, "classes": bool(table.classes), "owners": table.owners is not None}
-    many = {each.name: len(each.words) for each in table.schema.columns if len(each.words) > MANY_INPUTS}
-    notes = [f"{name!r} is taken for words, {count} different: an input each" for name, count in many.items()]
-    pointed = {name: [cell.replace(",", ".") for cell in columns[name]] for name in (*many, *ignored)}
-    commas = [name for name, cells in pointed.items() if numbers(cells) is not None]
-    if commas:
-        notes.append(f"numbers of {_listed(commas)} have a decimal comma: with a point they are numbers")
-    return words, table.schema, [*_notes(table, target, ignored), *notes]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names))
-
-
-def _filled(template: str, **words: Any) -> str:
-    from jinja2 import StrictUndefined, Template
-
-    text = (TEMPLATES / f"{template}.txt").read_text(encoding="utf-8")
-    return str(Template(text, keep_trailing_newline=True, undefined=StrictUndefined).render(words))
-
-
-def _notes(table: CsvTable, target: str, ignored: list[str]) -> list[str]:
     goal = "a number, in standard deviations from its mean"
     if table.classes:
         shown = ", ".join(table.classes[:5]) + (", …" if len(table.classes) > 5 else "")
         goal = f"one of {len(table.classes)} classes ({shown})"
     notes = [f"{len(table)} rows; {table.width} inputs; predicts {target!r}, {goal}"]
-    if table.owners is not None:
-        notes.append(f"{len(set(table.owners.tolist()))} owners, one a node")
+    notes += [f"{len(set(table.owners.tolist()))} owners, one a node"] if table.owners is not None else []
     notes += table.notes
     notes += [f"left out, as its words are nearly all different: {name!r}" for name in ignored]
-    return notes
+    many = {each.name: len(each.words) for each in table.schema.columns if len(each.words) > MANY_INPUTS}
+    notes += [
+        f"{name!r} is taken for words, {count} different: an input each" for name, count in many.items()
+    ]
+    pointed = {name: [cell.replace(",", ".") for cell in columns[name]] for name in (*many, *ignored)}
+    commas = [name for name, cells in pointed.items() if numbers(cells) is not None]
+    if commas:
+        notes.append(f"numbers of {_listed(commas)} have a decimal comma: with a point they are numbers")
+    return words, table.schema, notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def _write_pictures(folder: Path) -> None:

@@ -57,7 +57,7 @@ def key(home: Path) -> None:
     " folder that the task takes.",
     required=True,
 )
-@option("--task-dir", "DIR", "Where the task's module is.  [default: beside SESSION.toml]", type=PATH)
+@option("--task-dir", "DIR", "Where the task's module is.  [default: beside SESSION.toml]")
 @option("--listen", "HOST:PORT", default="[::]:7000")
 @option(
     "--advertise",
@@ -221,9 +221,11 @@ def describe(picture: dict[str, Any]) -> str:
         f" {picture['peers']['known']} known, bandwidth"
         f" {quantities.size(picture['bandwidth_bytes_per_s'])}/s",
     ]
-    if sample := _fresh(picture, "sample"):
+    # A node that is sampled seldom may know only those of older rounds.
+    sample, aggregator, newest = picture["sample"], picture["aggregator"], picture["round"] - 1
+    if sample and sample["round"] >= newest:
         lines.append(f"sample of round {sample['round']}: {', '.join(sample['nodes'])}")
-    if aggregator := _fresh(picture, "aggregator"):
+    if aggregator and aggregator["round"] >= newest:
         lines.append(f"aggregator of round {aggregator['round']}: {aggregator['node']}")
     if training := picture["training"]:
         lines.append(f"training for round {training['round']} since {training['since_s']} s")
@@ -237,13 +239,6 @@ def describe(picture: dict[str, Any]) -> str:
     lines += [f"problem: {each}" for each in picture.get("problems", [])]
     lines.append(f"certificate good for {picture['certificate_days_left']} more days")
     return "\n".join(lines)
-
-
-def _fresh(picture: dict[str, Any], what: str) -> dict[str, Any] | None:
-    """What the node derived for this round or the one before; a node that is sampled seldom may know
-    only older ones."""
-    found: dict[str, Any] | None = picture[what]
-    return found if found and found["round"] >= picture["round"] - 1 else None
 
 
 def _wait(wait: dict[str, Any]) -> str:

@@ -17,9 +17,9 @@ from plexus.runs.model_files import metadata_of
 
 @click.command()
 @click.argument("file", metavar="FILE.safetensors", type=PATH)
-@option("--csv", "FILE", "The rows, with a header.", type=PATH, required=True)
-@option("--out", "FILE", "[default: standard output]", type=PATH)
-@option("--task-dir", "DIR", "Where the code of the model is found.", type=PATH, default=Path())
+@option("--csv", "FILE", "The rows, with a header.", required=True)
+@option("--out", "FILE", "[default: standard output]")
+@option("--task-dir", "DIR", "Where the code of the model is found.", default=Path())
 def predict(file: Path, csv: Path, out: Path | None, task_dir: Path) -> None:
     """Print the rows of a table with a column more: what the model in FILE predicts.
 
@@ -32,9 +32,8 @@ def predict(file: Path, csv: Path, out: Path | None, task_dir: Path) -> None:
         of = about.get("task", "unknown")
         raise PlexusError(f"{file}: the model is not of a table (task {of}): {remedy}")
     if "prepare" in about:
-        raise PlexusError(
-            f"{file}: the model takes what its task's {about['prepare']} makes of rows: {remedy}"
-        )
+        wanted = f"what its task's {about['prepare']} makes of rows"
+        raise PlexusError(f"{file}: the model takes {wanted}: {remedy}")
     from plexus.learn.saved import load_model
     from plexus.learn.saved import predict as outputs_of
     from plexus.learn.tabular import Schema, read_columns

@@ -10,25 +10,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
 import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from plexus import quantities
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
     from plexus.experiment.progress import Tick
     from plexus.studies.pool import Standing
 
-BAR_EVERY_S = 0.2
-LINE_EVERY_S = 10.0
-
 
 class Panel(NamedTuple):
-    """All that is shown at one moment."""
-
     title: str
     share: float
     """How much of the work is done, from 0 to 1."""
@@ -51,20 +50,18 @@ class Display(AbstractContextManager["Display"]):
             self._due_s = now_s + self.every_s
             self.show(panel())
 
-    def show(self, panel: Panel) -> None:
-        """Draw it; called only every so often."""
+    def show(self, panel: Panel) -> None: ...
 
     def note(self, text: str) -> None:
         """Say something that stays."""
 
-    def __exit__(self, *error: object) -> None:
-        """Stop showing."""
+    def __exit__(self, *error: object) -> None: ...
 
 
 class Lines(Display):
     """A line every so often, for output that is kept."""
 
-    every_s = LINE_EVERY_S
+    every_s = 10.0
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -80,11 +77,9 @@ class Lines(Display):
 class Bar(Display):
     """A bar with the state below it, redrawn in place and gone at the end."""
 
-    every_s = BAR_EVERY_S
+    every_s = 0.2
 
     def __init__(self, console: Console) -> None:
-        from rich.live import Live
-
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
 
@@ -104,11 +99,6 @@ class Bar(Display):
 
 def drawing(panel: Panel) -> RenderableType:
     """How far, what is known, and a line for each thing that is under way."""
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
     line = Table.grid(padding=(0, 2), expand=True)
     line.add_column(no_wrap=True)
     line.add_column(ratio=1)
@@ -121,21 +111,17 @@ def drawing(panel: Panel) -> RenderableType:
 
 
 def display_for(stream: IO[str], *, quiet: bool = False) -> Display:
-    """What suits where `stream` goes."""
     if quiet:
         return Display()
     if not stream.isatty():
         return Lines(stream)
-    from rich.console import Console
-
     return Bar(Console(file=stream, highlight=False))
 
 
 class Pace:
     """How fast it goes, counted from the first look: what came before was set-up."""
 
-    def __init__(self) -> None:
-        self._began: tuple[float, float] | None = None
+    _began: tuple[float, float] | None = None
 
     def facts(self, done: float, total: float, speed: Callable[[float], str] | None = None) -> list[str]:
         """The speed, in words if there are some, and the time left; nothing before they can be known."""
@@ -148,16 +134,16 @@ class Pace:
         return [speed(per_s), left] if speed else [f"about {left}"]
 
 
+@dataclass
 class RunProgress:
     """What is shown of a run: give it to the run as its progress."""
 
-    def __init__(self, title: str, total_s: float, display: Display) -> None:
-        self.title = title
-        self.total_s = total_s
-        self.display = display
-        self.last: Tick | None = None
-        """The newest state, shown or not."""
-        self._pace = Pace()
+    title: str
+    total_s: float
+    display: Display
+    last: Tick | None = None
+    """The newest state, shown or not."""
+    _pace: Pace = field(default_factory=Pace)
 
     def __call__(self, at: Tick) -> None:
         """The run is here now. Without a metric the newest known one goes on being shown."""
@@ -192,7 +178,6 @@ class RunProgress:
 
 
 def study_progress(display: Display, title: str = "reproduce") -> Callable[[Standing], None]:
-    """What is shown of many runs side by side."""
     pace = Pace()
 
     def panel(standing: Standing) -> Panel:

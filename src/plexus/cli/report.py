@@ -28,7 +28,6 @@ TARGET = option(
     "-o --out",
     "FILE",
     "The page; its figures and tables go to a folder beside it.",
-    type=PATH,
     default=Path("report.html"),
 )
 @option("--title", "TEXT", default="Plexus report")
@@ -44,7 +43,7 @@ def report(paths: tuple[Path, ...], out: Path, title: str, target: float | None)
     if out.suffix != ".html":
         raise PlexusError(f"{out}: a report is a page, and its name ends in .html")
     runs = load_runs(paths)
-    options = [] if target is None else ["--target", f"{target:g}"]
+    options = [] if target is None else ["--target", str(target)]
     command = shlex.join(["plexus", "report", *map(str, paths), *options, "-o", str(out)])
     write_report(out, title, standard_sections(group(runs), target), runs, command)
     click.echo(f"{out}: {len(runs)} runs; figures and tables are in {out.stem}-files")

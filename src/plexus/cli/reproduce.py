@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from plexus import api
-from plexus.cli.groups import COUNT, PATH, flag, option
+from plexus.cli.groups import COUNT, flag, option
 from plexus.errors import Interrupted
 from plexus.machine import stopped_by
 from plexus.studies.plan import RunPlan, make_plan
@@ -32,7 +32,7 @@ QUIET = flag("--quiet -q", "Print nothing but errors.")
     type=click.Choice(SIZES),
     default="small",
 )
-@option("--out", "DIR", "Where runs and page go.  [default: runs/reproduce-SIZE]", type=PATH)
+@option("--out", "DIR", "Where runs and page go.  [default: runs/reproduce-SIZE]")
 @option("--task tasks", "NAME", "Only this task, e.g. digits. May be repeated.", multiple=True)
 @DEVICE
 @JOBS

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import click
+from rich.console import Console
 
 from plexus.cli import groups
 from plexus.cli.dashboard import linger, need_server, watching
@@ -40,7 +41,7 @@ class Job(NamedTuple):
 @groups.set_option("a key of the spec, e.g. protocol.sample_size=10")
 @option("--size", "NAME", "One of the sizes that the spec has, e.g. tiny.")
 @option("--seed", "N", "Change the seed of the spec.", type=int)
-@option("--out", "DIR", "The run directory.  [default: runs/NAME-DIGEST]", type=PATH)
+@option("--out", "DIR", "The run directory.  [default: runs/NAME-DIGEST]")
 @flag("--force", "Replace an earlier run in the run directory.")
 @option(
     "--engine", "NAME", "What trains: auto, inline, processes, stacked, ray or ray-stacked.", default="auto"
@@ -65,7 +66,7 @@ class Job(NamedTuple):
     "--checkpoint-every",
     "MINUTES",
     "Write down how to go on after a crash this often; 0: as often as costs a tenth of the time.",
-    type=click.FloatRange(min=0),
+    type=groups.Numbers(min=0),
     default=5.0,
 )
 @option(
@@ -73,7 +74,7 @@ class Job(NamedTuple):
     help="Whether learning has a process of its own, so that events need not wait.  [default: if it pays]",
     default=None,
 )
-@option("--resume", "DIR", "Go on with the run in DIR from its checkpoint; takes no SPEC.", type=PATH)
+@option("--resume", "DIR", "Go on with the run in DIR from its checkpoint; takes no SPEC.")
 @TAGS
 @NOTE
 @flag("--tensorboard", "Write TensorBoard's files into the directory.")
@@ -168,14 +169,12 @@ def _simulate(
     """The result, and how far it came in words."""
     from plexus.experiment.simulation import Machinery, simulate
 
-    spec = job.spec
-    display = display_for(sys.stderr, quiet=quiet)
-    shown = RunProgress(spec.name, spec.hours * 3600, display)
+    display, options = display_for(sys.stderr, quiet=quiet), Machinery(**machinery)
+    shown = RunProgress(job.spec.name, job.spec.hours * 3600, display)
     try:
         with stoppable(shown, quiet=quiet) as progress, display:
-            options = Machinery(**machinery)
-            what = spec, job.base_dir, job.out, progress, options, job.resume, listen, said, job.force
-            result = simulate(*what)
+            where = job.spec, job.base_dir, job.out
+            result = simulate(*where, progress, options, job.resume, listen, said, job.force)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted {shown.how_far()}{_how_to_go_on(job.out)}") from None
     return result, shown.how_far()
@@ -199,8 +198,6 @@ def _draw(out: Path, quiet: bool) -> None:
 
 def _show(spec: ExperimentSpec, result: Result, as_json: bool, quiet: bool) -> None:
     if not quiet:
-        from rich.console import Console
-
         title = f"{spec.name}: {spec.protocol.name} on {spec.task.name}, {spec.nodes} nodes, seed {spec.seed}"
         print_summary(title, result, Console(stderr=as_json, highlight=False))
     if as_json:

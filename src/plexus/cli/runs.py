@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
 from plexus import quantities
 from plexus.cli.groups import JSON, PATH, Group, answer, flag, option, print_json
@@ -36,15 +37,14 @@ def list_runs(folder: Path, tags: tuple[str, ...], search: str, sort: str, as_js
 
     Each with what it is and came to. One that is damaged is a line that says what is wrong.
     """
-    found = [run for run in Library(folder).listing()["runs"] if _is_wanted(run, tags, search)]
+    words, found = search.lower().split(), []
+    for run in Library(folder).listing()["runs"]:
+        told = " ".join(_lines(run)).lower()
+        if set(tags) <= set(run.get("tags", ())) and all(word in told for word in words):
+            found.append(run)
     found.sort(key=ORDERS[sort], reverse=sort != "name")
     lines = (f"{first}\n{click.style(second, dim=True)}" for first, second in map(_lines, found))
     answer(found, as_json, f"{len(found)} runs in {folder}", *lines)
-
-
-def _is_wanted(run: dict[str, Any], tags: tuple[str, ...], search: str) -> bool:
-    told = " ".join(_lines(run)).lower()
-    return set(tags) <= set(run.get("tags", ())) and all(word in told for word in search.lower().split())
 
 
 def _lines(run: dict[str, Any]) -> tuple[str, str]:
@@ -75,8 +75,6 @@ def show(path: Path, as_json: bool) -> None:
     made = f"  plexus {versions.get('plexus', '–')}, started {versions.get('started', '–')}"
     click.echo("\n".join([*_lines({**found, "differs": []}), made]))
     if (result := result_of(path)) is not None:
-        from rich.console import Console
-
         print_summary(found["name"], result, Console(highlight=False))
 
 
@@ -98,7 +96,7 @@ def rm(paths: tuple[Path, ...], yes: bool) -> None:
 
 @runs.command("archive")
 @RUNS
-@option("--to folder", "DIR", "Where it goes.  [default: beside the run]", type=PATH)
+@option("--to folder", "DIR", "Where it goes.  [default: beside the run]")
 def archive_runs(paths: tuple[Path, ...], folder: Path | None) -> None:
     """Pack runs into files.
 

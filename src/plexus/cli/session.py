@@ -43,14 +43,16 @@ def _in_a_folder(_: click.Context, __: click.Parameter, out: Path | None) -> Pat
     return out
 
 
+DIRECTORY = click.argument("directory", metavar="DIR", type=PATH)
+NODE = click.argument("node_name", metavar="NODE")
 DAYS = option("--days", "N", type=float, default=30.0, show_default=True, callback=_bounded)
-OUT = option("--out", "FILE", "[default: standard output]", type=PATH, callback=_in_a_folder)
+OUT = option("--out", "FILE", "[default: standard output]", callback=_in_a_folder)
 
 
 @session.command()
-@click.argument("directory", metavar="DIR", type=PATH)
-@option("--from spec_file", "SPEC.toml", type=PATH, required=True)
-@option("--model", "FILE", "Start from this model, as `plexus export` wrote it.", type=PATH)
+@DIRECTORY
+@option("--from spec_file", "SPEC.toml", required=True)
+@option("--model", "FILE", "Start from this model, as `plexus export` wrote it.")
 @set_option("a key of the spec, e.g. nodes=3")
 @JSON
 def init(
@@ -74,7 +76,7 @@ def init(
 
 
 @session.command()
-@click.argument("directory", metavar="DIR", type=PATH)
+@DIRECTORY
 @click.argument("public_key", metavar="PUBLIC_KEY")
 @option("--name", "NAME", "What you call this machine in other commands.")
 @DAYS
@@ -95,8 +97,8 @@ def invite(directory: Path, public_key: str, name: str | None, days: float, out:
 
 
 @session.command()
-@click.argument("directory", metavar="DIR", type=PATH)
-@click.argument("node_name", metavar="NODE")
+@DIRECTORY
+@NODE
 @DAYS
 @OUT
 def renew(directory: Path, node_name: str, days: float, out: Path | None) -> None:
@@ -114,10 +116,8 @@ def renew(directory: Path, node_name: str, days: float, out: Path | None) -> Non
 def _hand_out(certificate: str, days: float, out: Path | None, node: Admitted) -> None:
     left = (node.until_s - time.time()) / 86400
     if left > days:
-        kept = (
-            f"the node has a certificate that is good for {left:.1f} days, and a running peer keeps that one"
-        )
-        click.echo(f"{kept}; `plexus session remove` takes it back", err=True)
+        has = f"the node has a certificate that is good for {left:.1f} days, and a running peer keeps"
+        click.echo(f"{has} that one; `plexus session remove` takes it back", err=True)
     if out is None:
         click.echo(certificate, nl=False)
     else:
@@ -126,7 +126,7 @@ def _hand_out(certificate: str, days: float, out: Path | None, node: Admitted) -
 
 
 @session.command(name="list")
-@click.argument("directory", metavar="DIR", type=PATH)
+@DIRECTORY
 @JSON
 def list_nodes(directory: Path, as_json: bool) -> None:
     """List the nodes that were invited to the session whose authority is in DIR, and until when."""
@@ -138,8 +138,8 @@ def list_nodes(directory: Path, as_json: bool) -> None:
 
 
 @session.command()
-@click.argument("directory", metavar="DIR", type=PATH)
-@click.argument("node_name", metavar="NODE")
+@DIRECTORY
+@NODE
 def remove(directory: Path, node_name: str) -> None:
     """Let NODE (its name, public key or id) leave in peace: its certificates count no more.
 
@@ -150,8 +150,8 @@ def remove(directory: Path, node_name: str) -> None:
 
 
 @session.command()
-@click.argument("directory", metavar="DIR", type=PATH)
-@click.argument("node_name", metavar="NODE")
+@DIRECTORY
+@NODE
 def revoke(directory: Path, node_name: str) -> None:
     """Take back the certificates of NODE: its name, its public key, or the first digits of its id.
 
@@ -203,7 +203,6 @@ def suspects(homes: tuple[Path, ...], as_json: bool) -> None:
 
 
 def read_session_file(path: Path) -> tuple[Session, ExperimentSpec]:
-    """A session file: what the peers agree on, and the spec."""
     path = located(path)
     spec = load_spec(path)
     return read_session(path, tomllib.loads(path.read_text(encoding="utf-8")), spec.plain()), spec

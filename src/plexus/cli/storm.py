@@ -91,7 +91,6 @@ def _in_words(finding: Finding) -> str:
 
 
 def _tell(seed: int) -> int:
-    """The whole conversation of one storm."""
     plan = draw(seed)
     click.echo(describe(plan))
     played = Storm(plan, kept_lines=None)

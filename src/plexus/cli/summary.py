@@ -5,25 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
 
 from plexus import quantities
-from plexus.runs.result import Cut, Metric, ProtocolBench, Result, RoundTuning, Traffic, Used
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from plexus.runs.result import Cut, ProtocolBench, Result, RoundTuning, Traffic, Used
 
 
 def print_summary(title: str, result: Result, console: Console) -> None:
     """Rounds, quality, cost, traffic, fingerprints, and where the files are."""
     console.print(f"\n[bold]{title}[/]")
-    _print(_facts(_run_facts(result)), console)
+    _print_facts(_run_facts(result), console)
     if result.messages:
-        console.print()
-        _print(_traffic(result.messages), console)
+        _print_traffic(result.messages, console)
     console.print()
-    _print(_facts(_where(result)), console)
+    _print_facts(_where(result), console)
 
 
 def _print(table: Table, console: Console) -> None:
@@ -41,12 +39,17 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
     metric, trainings = result.metric, result.trainings
     spared, trained = trainings.asked - trainings.computed, quantities.hours(result.training_s)
     cut = " (interrupted)" if result.interrupted else ""
+    written = (quantities.metric(metric.name, value) for value in (metric.best, metric.final))
+    best, final = (f"[bold]{text}[/]" for text in written)
+    quality = f"{best} at best, {final} at the end"
+    if metric.of_nodes:  # every node has a model of its own: whose it was is said
+        quality = f"best node {best} at best, mean over nodes {final} at the end"
     return [
         ("simulated", f"{quantities.hours(result.simulated_s)} hours{cut}"),
         ("rounds", f"{result.rounds:,}"),
         *(("note", note) for note in result.notes),
         *_tuned(result.tuning),
-        *([] if metric.name == "none" else [(quantities.metric_name(metric.name), _quality(metric))]),
+        *([] if metric.name == "none" else [(quantities.metric_name(metric.name), quality)]),
         ("training", f"{trained} device hours; {trainings.asked:,} trainings, {spared:,} never needed"),
         *([("examples", f"{result.sets:,} sets, each of several nodes")] if result.sets else []),
         *_used(result.used),
@@ -54,15 +57,6 @@ def _run_facts(result: Result) -> list[tuple[str, str]]:
         ("sent", f"{quantities.size(result.sent_bytes)} by all nodes"),
         ("computed in", f"{result.wall_s:.1f} s ({result.cpu_s:.1f} s of processor time)"),
     ]
-
-
-def _quality(metric: Metric) -> str:
-    """At best and at the end; where every node has a model of its own, whose it was."""
-    written = (quantities.metric(metric.name, value) for value in (metric.best, metric.final))
-    best, final = (f"[bold]{text}[/]" for text in written)
-    if metric.of_nodes:
-        return f"best node {best} at best, mean over nodes {final} at the end"
-    return f"{best} at best, {final} at the end"
 
 
 def _tuned(tuning: RoundTuning | None) -> list[tuple[str, str]]:
@@ -92,38 +86,30 @@ def _cuts(cuts: Iterable[Cut]) -> Iterable[tuple[str, str]]:
 
 
 def _where(result: Result) -> list[tuple[str, str]]:
-    from rich.markup import escape
-
     files = ", ".join(sorted(file.name for file in Path(result.out).glob("[!.]*")))
     where = [f"[bold]{escape(result.out)}[/]", *([f"[dim]{escape(files)}[/]"] if files else [])]
     return [("digest", result.digest), ("weights", result.weights_hash), ("files", "\n".join(where))]
 
 
-def _facts(rows: Sequence[tuple[str, str]]) -> Table:
-    from rich.table import Table
-
+def _print_facts(rows: Sequence[tuple[str, str]], console: Console) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
         table.add_row(f"  {name}", value)
-    return table
+    _print(table, console)
 
 
-def _traffic(messages: Mapping[str, Traffic]) -> Table:
+def _print_traffic(messages: Mapping[str, Traffic], console: Console) -> None:
     """By type of message, the heaviest first."""
-    from rich.table import Table
-
+    numbers = (Column(name, justify="right", no_wrap=True) for name in ("count", "bytes", "share"))
+    table = Table("  messages", *numbers, box=None, pad_edge=False, padding=(0, 2), header_style="dim")
     total = sum(traffic.bytes for traffic in messages.values())
-    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
-    table.add_column("  messages")
-    for heading in ("count", "bytes", "share"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    by_weight = sorted(messages.items(), key=lambda item: (-item[1].bytes, item[0]))
-    for name, traffic in by_weight:
+    for name, traffic in sorted(messages.items(), key=lambda item: (-item[1].bytes, item[0])):
         share = f"{100 * traffic.bytes / total:.1f} %" if total else "–"
         table.add_row(f"  {name}", f"{traffic.count:,}", quantities.size(traffic.bytes), share)
-    return table
+    console.print()
+    _print(table, console)
 
 
 def print_bench(bench: ProtocolBench, console: Console) -> None:
@@ -143,19 +129,15 @@ def print_bench(bench: ProtocolBench, console: Console) -> None:
         ("digest", bench.digest),
     ]
     console.print(f"\n[bold]{title}[/]")
-    _print(_facts(facts), console)
-    console.print()
-    _print(_traffic(bench.messages), console)
+    _print_facts(facts, console)
+    _print_traffic(bench.messages, console)
 
 
 def print_growth(benches: Sequence[ProtocolBench], console: Console) -> None:
     """The same of several sizes, and the power of n by which each grew since the one before."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
     headings = ("nodes", "cpu s/h", "∝ n^", "memory", "∝ n^", "rounds", "models", "views", "a view")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    columns = (Column(each, justify="right", no_wrap=True) for each in headings)
+    table = Table(*columns, box=None, pad_edge=False, padding=(0, 1), header_style="dim")
     for bench, before in zip(benches, (None, *benches), strict=False):
         view, model = bench.messages["view"], bench.messages["model"]
         cpu = f"{bench.cpu_s_per_simulated_hour:.3g}", _power(bench, before, "cpu_s_per_simulated_hour")

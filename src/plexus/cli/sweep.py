@@ -18,9 +18,8 @@ from plexus.errors import PlexusError
 from plexus.files import write_text
 from plexus.machine import usable_cores
 from plexus.spec.toml import FULL_SIZE, located, read_text, read_toml
-from plexus.studies.grid import is_sweep, seconds_left, sweep_toml
 from plexus.studies.plan import make_plan
-from plexus.studies.reproduce import carried_out, write_page
+from plexus.studies.reproduce import carried_out, is_sweep, seconds_left, sweep_toml, write_page
 from plexus.studies.study import sized_parts
 
 
@@ -35,8 +34,8 @@ from plexus.studies.study import sized_parts
 @set_option("a key of the spec for all runs, e.g. hours=2")
 @option("--size", "NAME", "One of the sizes that the spec has, e.g. tiny.")
 @option("--seeds", "A..B", "Seeds of every point: 1..5, or 1,2,7.  [default: 1..3]")
-@option("--out", "DIR", "Where runs and page go.  [default: runs/sweep-NAME]", type=PATH)
-@option("--save", "FILE", "Keep the sweep as a file, to be run again as SPEC.", type=PATH)
+@option("--out", "DIR", "Where runs and page go.  [default: runs/sweep-NAME]")
+@option("--save", "FILE", "Keep the sweep as a file, to be run again as SPEC.")
 @flag("--plan only_plan", "List the runs and how long they take; do nothing.")
 @TAGS
 @NOTE

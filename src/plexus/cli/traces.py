@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from plexus.cli.groups import COUNT, JSON, NATURAL, PATH, Group, answer, flag, option
+from plexus.cli.groups import COUNT, JSON, NATURAL, Group, answer, flag, option
 from plexus.machine import peak_mb
 from plexus.spec.experiment import load_spec
 from plexus.spec.toml import located
@@ -21,7 +21,7 @@ traces = Group("traces", help="Look into traces of devices, availability and lat
 
 @traces.command()
 @click.argument("source", metavar="SPEC|FILE")
-@option("--plot", "OUT.png", "Draw a picture.", type=PATH)
+@option("--plot", "OUT.png", "Draw a picture.")
 @JSON
 @option("--nodes", "N", "Of a spec: as many nodes instead.", type=COUNT)
 @option("--seed", "N", "Of a spec: another seed.", type=NATURAL)

@@ -78,8 +78,7 @@ def _with_headers(send: Send) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers[name] = value
+            headers.update(HEADERS)
             headers.setdefault("Cache-Control", "no-cache")
         await send(message)
 
@@ -87,7 +86,6 @@ def _with_headers(send: Send) -> Send:
 
 
 def create_app(library: Library, allowed_hosts: tuple[str, ...] = ()) -> Starlette:
-    """The dashboard of what is in `library`."""
     questions = Questions(library)
     return Starlette(
         routes=[

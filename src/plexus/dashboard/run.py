@@ -34,8 +34,6 @@ KINDS = {"TrainRequest": "train", "AggregateRequest": "aggregate", "LateModel": 
 
 
 class ShownRun:
-    """One run directory."""
-
     def __init__(self, id: str, path: Path) -> None:
         self.id = id
         self.path = path
@@ -73,7 +71,6 @@ class ShownRun:
         return "running" if is_fresh or any(self.statuses()) else "stopped"
 
     def summary(self) -> Json:
-        """A line in the list."""
         spec, result, kind, versions = self.spec(), self.result(), self._kind(), self.versions()
         evaluations = self.table("evaluations")
         metric = _metric(evaluations, result)
@@ -99,15 +96,16 @@ class ShownRun:
 
     def overview(self) -> Json:
         """All that the first picture shows."""
-        result = self.result()
-        phases = self.table("phases")
+        spec, result, phases = self.spec(), self.result(), self.table("phases")
+        specified = msgspec.convert(spec.get("attackers", []), list[AttackerSpec])
+        attackers = attackers_of(specified, spec["nodes"], spec.get("seed", 0))
         found = {
             **self.summary(),
-            "spec": self.spec(),
+            "spec": spec,
             "versions": self.versions(),
             "result": result,
-            "faults": _faults(self.spec()),
-            "attackers": _attackers(self.spec()),
+            "faults": [_fault(each) for each in spec.get("faults", ())],
+            "attackers": {node: each.behaviour for node, each in attackers.items()},
             "made_twice": _made_twice(self.table("rounds")),
             "used": plain(self.table("used")),
             "evaluations": self._curve("evaluations", _metric(self.table("evaluations"), result)["name"], 5),
@@ -144,7 +142,6 @@ class ShownRun:
         return found
 
     def spec(self) -> Json:
-        """What it runs, as tables."""
         return spec_of(self.path)
 
     def result(self) -> Json | None:
@@ -245,8 +242,9 @@ class AskedNodes(ShownRun):
             pairs = zip(self._addresses, super().statuses(), strict=False)
             names = [status["node"] if status else address for address, status in pairs]
             return {"node": np.arange(len(names)), "name": np.array(names)}
-        found = self._rows.get(name, [])
-        return {column: np.array([row[column] for row in found]) for column in (found[0] if found else ())}
+        found = list(self._rows.get(name, ()))  # as it is now: others go on asking
+        columns = dict.fromkeys(column for row in found for column in row)  # not all measure the same
+        return {column: np.array([row.get(column, np.nan) for row in found]) for column in columns}
 
     def overview(self) -> Json:
         counts = [status["counts"] for status in self.statuses() if status]
@@ -269,24 +267,10 @@ class AskedNodes(ShownRun):
         return time.time() - self._began_s
 
 
-def _faults(spec: Json) -> list[Json]:
+def _fault(fault: Json) -> Json:
     """What goes wrong on purpose, in words and seconds."""
-    return [
-        {
-            "words": naming.fault(each),
-            "kind": each["kind"],
-            "from_s": 3600 * each["from_h"],
-            "to_s": 3600 * each["to_h"],
-        }
-        for each in spec.get("faults", ())
-    ]
-
-
-def _attackers(spec: Json) -> dict[int, str]:
-    """Who attacks, and how."""
-    attackers = msgspec.convert(spec.get("attackers", []), list[AttackerSpec])
-    found = attackers_of(attackers, spec["nodes"], spec.get("seed", 0))
-    return {node: each.behaviour for node, each in found.items()}
+    from_s, to_s = 3600 * fault["from_h"], 3600 * fault["to_h"]
+    return {"words": naming.fault(fault), "kind": fault["kind"], "from_s": from_s, "to_s": to_s}
 
 
 def _made_twice(rounds: Columns) -> int:
@@ -304,8 +288,9 @@ def _metric(evaluations: Columns, result: Json | None) -> Json:
     if name is None:
         return {"name": None, "best": None, "final": None, "higher_is_better": True}
     values, higher = evaluations[name], quantities.is_percentage(name)
-    best = values.max() if higher else values.min()
-    return {"name": name, "best": float(best), "final": float(values[-1]), "higher_is_better": higher}
+    known = values[~np.isnan(values)]  # a model may diverge after a good one
+    best = float(known.max() if higher else known.min()) if len(known) else None
+    return {"name": name, "best": best, "final": float(values[-1]), "higher_is_better": higher}
 
 
 def _nodes(nodes: Columns) -> Json:

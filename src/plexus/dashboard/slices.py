@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from plexus.report.measuring import evenly
 from plexus.runs.tables import Columns, rows
 
 Json = dict[str, Any]
@@ -29,13 +30,6 @@ def peaks(values: NDArray[Any], most: int = MOST_POINTS) -> NDArray[np.intp]:
         part = np.nan_to_num(np.asarray(values[stretch], np.float64))
         kept |= {int(stretch[part.argmin()]), int(stretch[part.argmax()])}
     return np.array(sorted(kept))
-
-
-def evenly(count: int, most: int) -> NDArray[np.intp]:
-    """`most` rows out of `count`, the first and the last among them."""
-    if count <= most:
-        return np.arange(count)
-    return np.unique(np.linspace(0, count - 1, most).round().astype(np.intp))
 
 
 def take(table: Columns, kept: NDArray[Any] | slice) -> Columns:
@@ -83,44 +77,36 @@ def window(table: Tables, from_s: float, to_s: float) -> Json:
         before = int(np.searchsorted(rounds["simulated_s"], from_s, side="right")) - 1
         if before >= 0:
             from_s = min(from_s, float(rounds["simulated_s"][max(0, before - 1)]))
-    online, changes = _presence(table("presence"), from_s, to_s)
+    online: list[int] = []
+    if rows(presence := table("presence")):
+        first, last = np.searchsorted(presence["simulated_s"], [from_s, to_s], side="right")
+        state = np.zeros(int(presence["node"].max()) + 1, np.bool_)
+        state[presence["node"][:first]] = presence["online"][:first]  # later rows overwrite earlier ones
+        online, presence = np.flatnonzero(state).tolist(), take(presence, slice(first, last))
     transfers, thinned = _under_way(table("transfers"), from_s, to_s)
     trainings, also = _under_way(table("trainings"), from_s, to_s)
     return {
         "from_s": from_s,
         "to_s": to_s,
         "online": online,
-        "presence": plain(changes),
+        "presence": plain(presence),
         "transfers": plain(transfers),
         "trainings": plain(trainings),
         "rounds": plain(_around(rounds, from_s, to_s)),
         "phases": plain(_around(table("phases"), from_s, to_s)),
-        "faults": plain(_lasting(table("faults"), from_s, to_s)),
+        "faults": plain(_under_way(table("faults"), from_s, to_s, "simulated_s", "until_s")[0]),
         "thinned": thinned or also,
     }
 
 
-def _presence(presence: Columns, from_s: float, to_s: float) -> tuple[list[int], Columns]:
-    if not rows(presence):
-        return [], {}
-    first, last = np.searchsorted(presence["simulated_s"], [from_s, to_s], side="right")
-    state = np.zeros(int(presence["node"].max()) + 1, np.bool_)
-    state[presence["node"][:first]] = presence["online"][:first]  # later rows overwrite earlier ones
-    return np.flatnonzero(state).tolist(), take(presence, slice(first, last))
-
-
-def _under_way(table: Columns, from_s: float, to_s: float) -> tuple[Columns, bool]:
+def _under_way(
+    table: Columns, from_s: float, to_s: float, began: str = "began_s", ended: str = "simulated_s"
+) -> tuple[Columns, bool]:
     if not rows(table):
         return {}, False
-    found = np.flatnonzero((table["simulated_s"] >= from_s) & (table["began_s"] <= to_s))
+    found = np.flatnonzero((table[ended] >= from_s) & (table[began] <= to_s))
     kept = found[evenly(len(found), MOST_ROWS)]
     return take(table, kept), len(kept) < len(found)
-
-
-def _lasting(faults: Columns, from_s: float, to_s: float) -> Columns:
-    if not rows(faults):
-        return {}
-    return take(faults, (faults["until_s"] >= from_s) & (faults["simulated_s"] <= to_s))
 
 
 def _around(table: Columns, from_s: float, to_s: float) -> Columns:
@@ -134,7 +120,6 @@ def _around(table: Columns, from_s: float, to_s: float) -> Columns:
 
 
 def node_details(table: Tables, number: int) -> Json | None:
-    """One node over the whole run."""
     nodes = table("nodes")
     known = _where(nodes, "node", number)
     if not len(known):

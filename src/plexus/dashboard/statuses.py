@@ -27,7 +27,6 @@ Status = dict[str, Any]
 
 
 def at_home(home: Path) -> bytes:
-    """The status of the peer in `home`, as JSON."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(TIMEOUT_S)
         connection.connect(str(home / SOCKET_FILE))

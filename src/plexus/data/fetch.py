@@ -14,9 +14,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from plexus import __version__
-from plexus.data.importing import extract
-from plexus.data.registry import Dataset, File
-from plexus.data.store import WrongContentError, matches, path_of, room_for, state_of, verify, writing_to
+from plexus.data.importing import extract, room_for, writing_to
+from plexus.data.registry import Dataset, File, WrongContentError
 from plexus.errors import PlexusError
 from plexus.files import data_directory
 
@@ -44,7 +43,12 @@ class UnreachableError(PlexusError):
 
 def fetch(dataset: Dataset, progress: Progress, *, mirror: str | None = None, force: bool = False) -> bool:
     """Bring a data set here; False if it was here already. `mirror` replaces the official address."""
-    if _all_here(dataset, force):
+    states = {file.place: file.state for file in dataset.files}
+    for path, state in states.items():
+        if state == "other" and not force:
+            wrong = f"{path} is there, but is not {dataset.name}: its checksum differs"
+            raise PlexusError(f"{wrong}; move it away, or replace it with --force")
+    if set(states.values()) == {"here"}:
         return False
     if not dataset.fetchable and mirror is None:
         raise PlexusError(f"{dataset.name} cannot be fetched, no address is known: {by_hand(dataset)}")
@@ -54,7 +58,7 @@ def fetch(dataset: Dataset, progress: Progress, *, mirror: str | None = None, fo
             _fetch_archive(dataset, mirror or dataset.archive.url, progress)
         else:
             for file in dataset.files:
-                if state_of(file) != "here":
+                if states[file.place] != "here":
                     _fetch_file(file, _address(file, dataset, mirror), progress)
     except UnreachableError as error:
         raise PlexusError(f"{error}; without a network: {by_hand(dataset)}") from None
@@ -62,7 +66,6 @@ def fetch(dataset: Dataset, progress: Progress, *, mirror: str | None = None, fo
 
 
 def by_hand(dataset: Dataset) -> str:
-    """What to do where fetching is not possible."""
     command = f"`plexus data import {dataset.name} PATH`"
     if not dataset.fetchable:
         return f"it derives from {dataset.page}; whoever has the file runs {command}"
@@ -70,36 +73,27 @@ def by_hand(dataset: Dataset) -> str:
     return f"get {' and '.join(addresses)} on any machine, then run {command}"
 
 
-def _all_here(dataset: Dataset, force: bool) -> bool:
-    states = {path_of(file): state_of(file) for file in dataset.files}
-    for path, state in states.items():
-        if state == "other" and not force:
-            wrong = f"{path} is there, but is not {dataset.name}: its checksum differs"
-            raise PlexusError(f"{wrong}; move it away, or replace it with --force")
-    return set(states.values()) == {"here"}
-
-
 def _address(file: File, dataset: Dataset, mirror: str | None) -> str:
     if mirror is None:
         assert file.url is not None, "checked by fetchable"
         return file.url
-    return mirror if len(dataset.files) == 1 else f"{mirror.rstrip('/')}/{Path(file.path).name}"
+    return mirror if len(dataset.files) == 1 else f"{mirror.rstrip('/')}/{file.place.name}"
 
 
 def _fetch_file(file: File, url: str, progress: Progress) -> None:
-    part = path_of(file).with_name(f".{Path(file.path).name}.part")
+    part = file.place.with_name(f".{file.place.name}.part")
     resumed = _size(part) > 0
     download(url, part, file.size, progress)
-    if resumed and not matches(file, part):
+    if resumed and not file.matches(part):
         part.unlink()  # the earlier beginning was of another file: once more, from the start
         download(url, part, file.size, progress)
     try:
-        verify(file, part, url)
+        file.verify(part, url)
     except WrongContentError:
         part.unlink()
         raise
-    with writing_to(path_of(file)):
-        part.replace(path_of(file))
+    with writing_to(file.place):
+        part.replace(file.place)
 
 
 def _fetch_archive(dataset: Dataset, url: str, progress: Progress) -> None:

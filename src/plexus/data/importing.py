@@ -6,6 +6,9 @@ Of a tar or zip archive the members that a data set names are taken out, and not
 from __future__ import annotations
 
 import errno
+import math
+import os
+import shutil
 import tarfile
 import zipfile
 import zlib
@@ -14,16 +17,62 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from plexus.data.registry import Dataset, File
-from plexus.data.store import WrongContentError, all_or_nothing, copy_into, path_of, room_for, verify
+from plexus.data.registry import Dataset, File, WrongContentError
 from plexus.errors import PlexusError
 from plexus.traces.describe.text import facts_of, lines, open_file
 from plexus.traces.readers.latency import LatencyKind, read_places
 
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError)
 """What the modules raise; the last two for flags that say how a member of a zip is packed or locked."""
+CHUNK = 1 << 20
 MOST_TIMES_LARGER = 2
 """Than the registry says. Line ends may make a difference; what is much larger is another file, or a bomb."""
+
+
+def room_for(size: int, folder: Path, what: str) -> None:
+    """Refuse before the work what cannot fit."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(existing).free
+    if free < size:
+        raise PlexusError(f"{what} needs {size:,} bytes, but {existing} has only {free:,} left")
+
+
+@contextmanager
+def writing_to(path: Path) -> Iterator[None]:
+    """Errors of the operating system, as one line that names the path."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise PlexusError(f"{path}: the disk is full; free some space and run it again") from None
+        raise PlexusError(f"{error.filename or path}: {error.strerror or error}") from None
+
+
+@contextmanager
+def all_or_nothing() -> Iterator[dict[Path, Path]]:
+    """Temporary files by the path they are for; they get their names if all goes well, else vanish."""
+    temporaries: dict[Path, Path] = {}
+    try:
+        yield temporaries
+        for path, temporary in temporaries.items():
+            with writing_to(path):
+                temporary.replace(path)
+    finally:
+        for temporary in temporaries.values():
+            temporary.unlink(missing_ok=True)
+
+
+def copy_into(source: IO[bytes], path: Path, temporaries: dict[Path, Path], most: float = math.inf) -> Path:
+    """Write a stream, at most so many bytes and down to the disk, to a temporary file for `path`."""
+    with writing_to(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporaries[path] = path.with_name(f".{path.name}.new")
+        with temporaries[path].open("wb") as target:
+            while (left := most - target.tell()) > 0 and (chunk := source.read(int(min(CHUNK, left)))):
+                target.write(chunk)
+            target.flush()
+            os.fsync(target.fileno())
+    return temporaries[path]
 
 
 def extract(archive: Path, dataset: Dataset) -> None:
@@ -33,10 +82,10 @@ def extract(archive: Path, dataset: Dataset) -> None:
             assert file.member is not None, "files of an archive are named in it"
             source, most = f"{archive}: {file.member}", MOST_TIMES_LARGER * file.size
             with _member(archive, file.member) as content:
-                temporary = copy_into(content, path_of(file), temporaries, most)
+                temporary = copy_into(content, file.place, temporaries, most)
                 if content.read(1):
                     raise WrongContentError(f"{source} has more than {most:,} bytes, not {file.size:,}")
-            verify(file, temporary, source)
+            file.verify(temporary, source)
 
 
 @contextmanager
@@ -69,7 +118,7 @@ def import_dataset(dataset: Dataset, source: Path, *, unchecked: bool = False) -
 
     `unchecked` takes files whose checksum is another, as long as they can be read.
     """
-    folder = path_of(dataset.files[0]).parent
+    folder = dataset.files[0].place.parent
     is_archive = source.is_file() and (tarfile.is_tarfile(source) or zipfile.is_zipfile(source))
     if dataset.archive is not None and is_archive:
         room_for(dataset.size, folder, dataset.name)
@@ -78,13 +127,13 @@ def import_dataset(dataset: Dataset, source: Path, *, unchecked: bool = False) -
     found = [(file, _find(file, dataset, source)) for file in dataset.files]
     for file, path in found:
         if not unchecked:
-            verify(file, path, str(path))
+            file.verify(path, str(path))
         _read(file, path)
     room_for(sum(path.stat().st_size for _, path in found), folder, dataset.name)
     with all_or_nothing() as temporaries:
         for file, path in found:
             with path.open("rb") as content:
-                copy_into(content, path_of(file), temporaries)
+                copy_into(content, file.place, temporaries)
 
 
 def _find(file: File, dataset: Dataset, source: Path) -> Path:
@@ -93,10 +142,10 @@ def _find(file: File, dataset: Dataset, source: Path) -> Path:
     if source.is_file() and len(dataset.files) == 1:
         return source
     if source.is_file():
-        number, names = len(dataset.files), ", ".join(Path(each.path).name for each in dataset.files)
+        number, names = len(dataset.files), ", ".join(each.place.name for each in dataset.files)
         raise PlexusError(f"{source}: {dataset.name} is {number} files; name the folder with {names}")
-    name = Path(file.path).name
-    for place in (source / name, source / file.path, source / Path(file.path).parent.name / name):
+    name = file.place.name
+    for place in (source / name, source / file.path, source / file.place.parent.name / name):
         if place.is_file():
             return place
     raise PlexusError(f"{source}: there is no {name} in this folder")
@@ -114,8 +163,7 @@ def _read(file: File, path: Path) -> None:
 
 
 def summary(dataset: Dataset) -> Iterator[str]:
-    """What the traces of a data set that is here say."""
     for file in dataset.files:
-        if file.kind not in ("task", "places") and path_of(file).is_file():
+        if file.kind not in ("task", "places") and file.place.is_file():
             kind: LatencyKind = "round-trip" if file.round_trip else "one-way"
-            yield from lines(facts_of(open_file(path_of(file), kind)))
+            yield from lines(facts_of(open_file(file.place, kind)))

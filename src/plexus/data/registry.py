@@ -1,8 +1,10 @@
-"""The data sets and traces Plexus knows, as `registry.toml` lists them."""
+"""The data sets and traces Plexus knows, as `registry.toml` lists them, and whether they are here."""
 
 from __future__ import annotations
 
+import hashlib
 from importlib.resources import files
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -10,8 +12,14 @@ from msgspec import Struct
 
 from plexus.checked import not_one_of
 from plexus.errors import PlexusError
+from plexus.files import data_directory
 
+State = Literal["here", "missing", "other"]
 Kind = Literal["devices", "availability", "latency", "places", "task"]
+
+
+class WrongContentError(PlexusError):
+    """A file is whole, but not the one it should be."""
 
 
 class File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,6 +36,33 @@ class File(Struct, frozen=True, forbid_unknown_fields=True):
     round_trip: bool = False
     """Of latencies: they are there and back."""
 
+    @property
+    def place(self) -> Path:
+        return data_directory() / self.path
+
+    @property
+    def state(self) -> State:
+        """`here`, `missing`, or `other`: something else has its name."""
+        if not self.place.is_file():
+            return "missing"
+        return "here" if self.matches(self.place) else "other"
+
+    def matches(self, path: Path) -> bool:
+        """Whether the content at `path` has one of the checksums."""
+        return any(_checksum(path, known) == known for known in self.checksums)
+
+    def verify(self, path: Path, source: str) -> None:
+        if not self.matches(path):
+            found, wanted = _checksum(path, self.checksums[0]), " or ".join(self.checksums)
+            raise WrongContentError(f"{source}: wrong checksum {found}, {self.path} has {wanted}")
+
+
+def _checksum(path: Path, like: str) -> str:
+    """Of a file's content, of the kind that `like` is."""
+    kind = like.partition(":")[0]
+    with path.open("rb") as content:
+        return f"{kind}:{hashlib.file_digest(content, kind).hexdigest()}"
+
 
 class Archive(Struct, frozen=True, forbid_unknown_fields=True):
     """A download that holds the files of a data set as members."""
@@ -37,8 +72,6 @@ class Archive(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Dataset(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user asks for by name."""
-
     name: str
     what: str
     licence: str
@@ -54,7 +87,6 @@ class Dataset(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def fetchable(self) -> bool:
-        """Whether there is an address to fetch it from."""
         return self.archive is not None or all(file.url is not None for file in self.files)
 
 

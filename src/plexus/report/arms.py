@@ -34,7 +34,6 @@ class Arm:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What was run, but for the seed and the name."""
         return setting(self.runs[0])
 
     @property
@@ -55,7 +54,6 @@ class Arm:
 
     @property
     def has_own_models(self) -> bool:
-        """Whether every node has a model of its own."""
         return any("nodes" in run.tables["evaluations"] for run in self.runs)
 
     @property
@@ -154,7 +152,6 @@ def first_metric(evaluations: Iterable[str]) -> str | None:
 
 
 def common_metric(arms: Sequence[Arm]) -> tuple[str, bool]:
-    """The metric that all arms are judged by."""
     runs = [run for arm in arms for run in arm.runs]
     # A run that was killed before anything was measured does not say what it is judged by.
     telling = [run for run in runs if run.result is not None or run.metrics]

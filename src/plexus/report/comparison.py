@@ -15,21 +15,10 @@ import numpy as np
 
 from plexus import quantities
 from plexus.errors import PlexusError
+from plexus.report import measuring
 from plexus.report.arms import Arm, common_metric
 from plexus.report.document import Cell, Quantity, Table, number, over_seeds
-from plexus.report.measuring import (
-    LAST,
-    Cost,
-    Judge,
-    at_the_end,
-    common_grid_s,
-    cost_of,
-    on_grid,
-    times_less,
-    values_of,
-    with_headers,
-)
-from plexus.runs.run import Run
+from plexus.report.measuring import Cost, Judge
 
 REFERENCES = frozenset({"fedavg", "fedbuff"})
 """What needs a server is shown, but is no baseline of decentralized learning."""
@@ -43,8 +32,6 @@ ENOUGH_EVALUATIONS = 5
 
 @dataclass(frozen=True)
 class ArmOutcome:
-    """One arm, seed by seed."""
-
     label: str
     is_ours: bool
     is_complete: bool
@@ -75,8 +62,6 @@ class ArmOutcome:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Arms against one target."""
-
     metric: str
     higher_is_better: bool
     judge: Judge
@@ -108,9 +93,11 @@ def compare(
         raise PlexusError("nothing to compare: no run was given")
     metric, higher = common_metric(arms)
     looked = [min(len(run.tables["evaluations"].get(metric, ())) for run in arm.runs) for arm in arms]
-    grid_s = common_grid_s([run for arm in arms for run in arm.runs])
-    arms = [replace(arm, runs=tuple(_measured(run, grid_s, headers) for run in arm.runs)) for arm in arms]
-    values = {arm.label: [values_of(run, metric, judge) for run in arm.runs] for arm in arms}
+    grid_s = measuring.common_grid_s([run for arm in arms for run in arm.runs])
+    if headers:
+        arms = [replace(arm, runs=tuple(map(measuring.with_headers, arm.runs))) for arm in arms]
+    arms = [replace(arm, runs=tuple(measuring.on_grid(run, grid_s) for run in arm.runs)) for arm in arms]
+    values = {arm.label: [measuring.values_of(run, metric, judge) for run in arm.runs] for arm in arms}
     best_of = np.nanmax if higher else np.nanmin
     known = {label: [each for each in found if not np.isnan(each).all()] for label, found in values.items()}
     bests = {label: tuple(float(best_of(each)) for each in found) for label, found in known.items()}
@@ -128,10 +115,6 @@ def compare(
     looks = max(len(each) for found in values.values() for each in found)
     how = looks, grid_s is not None, headers, _stated(arms)
     return Comparison(metric, higher, judge, target, target_is, best, compared, *how)
-
-
-def _measured(run: Run, grid_s: np.ndarray | None, headers: bool) -> Run:
-    return on_grid(with_headers(run) if headers else run, grid_s)
 
 
 def _stated(arms: Sequence[Arm]) -> str:
@@ -281,7 +264,7 @@ def _note(comparison: Comparison) -> str:
         f"Target: {name} {goal} ({comparison.target_is}).",
         f"TTA, CTA, RTA: {costs} at the first evaluation that is as good as the target.",
         f"Where every node has its own model, the metric is {whose}.",
-        f"End: the mean of the last {LAST} (at most half) {at_times}; best: the best {at_times}.",
+        f"End: the mean of the last {measuring.LAST} (at most half) {at_times}; best: the best {at_times}.",
         comparison.stated,
     ]
     if comparison.is_thinned:
@@ -333,8 +316,10 @@ def _target(
 def _outcome(
     arm: Arm, found: Sequence[np.ndarray], best: tuple[float, ...], higher: bool, target: float | None
 ) -> ArmOutcome:
-    costs = tuple(cost_of(run, values, higher, target) for run, values in zip(arm.runs, found, strict=True))
-    ends = tuple(end for end in map(at_the_end, found) if end is not None)
+    costs = tuple(
+        measuring.cost_of(run, values, higher, target) for run, values in zip(arm.runs, found, strict=True)
+    )
+    ends = tuple(end for end in map(measuring.at_the_end, found) if end is not None)
     shares = [run.result.used.share for run in arm.runs if run.result and run.result.used]
     used = tuple(share for share in shares if share is not None)
     what = arm.label, arm.is_ours, arm.is_complete, arm.seeds
@@ -347,7 +332,7 @@ def _with_savings(outcome: ArmOutcome, against: ArmOutcome | None) -> ArmOutcome
         return outcome
     same_seeds = against is not None and outcome.seeds == against.seeds
     both = (zip(*(astuple(cost) for cost in costs if cost), strict=True) for costs in (ours, theirs))
-    found = [times_less(mine, other, same_seeds) for mine, other in zip(*both, strict=True)]
+    found = [measuring.times_less(mine, other, same_seeds) for mine, other in zip(*both, strict=True)]
     savings, low, high = (Cost(*each) for each in zip(*found, strict=True))
     is_known = min(len(ours), len(theirs)) > 1
     return replace(outcome, savings=savings, savings_95=(low, high) if is_known else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from plexus.style import Figure
 
@@ -45,15 +45,11 @@ def half_width_95(*samples: Sequence[float]) -> float:
         return 0.0
     apart = sum(of**2 / (len(each) - 1) for of, each in zip(squares, samples, strict=True))
     freedom = math.floor(square**2 / apart + 1e-9)
-    return _student_95(freedom) * math.sqrt(square)
-
-
-def _student_95(freedom: int) -> float:
-    """Behind the table by the series of Cornish and Fisher, which there is right to four digits."""
     if freedom <= len(STUDENT_95):
-        return STUDENT_95[freedom - 1]
-    z = 1.959964
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+        return STUDENT_95[freedom - 1] * math.sqrt(square)
+    z = 1.959964  # behind the table by the series of Cornish and Fisher, which there is right to four digits
+    quantile = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return quantile * math.sqrt(square)
 
 
 def over_seeds(values: Sequence[float], write: Callable[[float], str]) -> Quantity:
@@ -111,8 +107,8 @@ class Section:
     id: str
     title: str
     text: str = ""
-    pictures: Sequence[Picture] = field(default=())
-    tables: Sequence[Table] = field(default=())
+    pictures: Sequence[Picture] = ()
+    tables: Sequence[Table] = ()
 
 
 def heading(title: str) -> str:
@@ -122,7 +118,6 @@ def heading(title: str) -> str:
 
 
 def text_of(cell: Cell) -> str:
-    """A cell as people read it."""
     if isinstance(cell, Quantity):
         return cell.text
     if cell is None:
@@ -140,3 +135,8 @@ def number(value: float) -> str:
         return f"{value:.3g}"
     digits = 2 - math.floor(math.log10(abs(value))) if value else 0
     return f"{value:,.{max(0, min(digits, 6))}f}"
+
+
+def is_numeric(table: Table, column: int) -> bool:
+    """Whether a column holds quantities, which stand to the right."""
+    return any(isinstance(row[column], Quantity | int | float) for row in table.rows)

@@ -39,21 +39,13 @@ def learning_curve(run: Run) -> Figure:
         if faults := shade_faults(upper, [run]):
             upper.legend(handles=faults, loc="lower right")
         upper.set_title(run.spec["name"], fontsize=14, pad=30)
-        subtitle(upper, " · ".join(_facts(run)), above=12)
+        spec, facts = run.spec, [f"{run.result.rounds:,} rounds"] if run.result else []
+        facts += [] if is_complete(run) else ["interrupted"]
+        what = f"{spec['protocol']['name']} on {spec['task']['name']}"
+        about = [what, f"{spec['nodes']:,} nodes", f"seed {spec['seed']}", *facts]
+        subtitle(upper, " · ".join(about), above=12)
         drawn.align_ylabels()
     return drawn
-
-
-def _facts(run: Run) -> list[str]:
-    spec = run.spec
-    facts = [
-        f"{spec['protocol']['name']} on {spec['task']['name']}",
-        f"{spec['nodes']:,} nodes",
-        f"seed {spec['seed']}",
-    ]
-    if run.result is not None:
-        facts.append(f"{run.result.rounds:,} rounds")
-    return facts if is_complete(run) else [*facts, "interrupted"]
 
 
 def _draw_metric(axes: Any, evaluations: Columns, name: str, higher_is_better: bool) -> None:

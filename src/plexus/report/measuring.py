@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from plexus.errors import PlexusError
 from plexus.report.arms import is_complete, reached_h
@@ -30,14 +31,19 @@ SEGMENT_BYTES, SEGMENT_HEADER_BYTES = 1448, 52
 
 @dataclass(frozen=True)
 class Cost:
-    """What it took one run to come to the target."""
-
     tta_h: float
     """Simulated time, in hours."""
     cta_gb: float
     """Sent by all nodes together, in 10⁹ bytes."""
     rta_h: float
     """Devices' time spent training, all together, in hours."""
+
+
+def evenly(count: int, most: int) -> NDArray[np.intp]:
+    """`most` rows out of `count`, the first and the last among them."""
+    if count <= most:
+        return np.arange(count)
+    return np.unique(np.linspace(0, count - 1, most).round().astype(np.intp))
 
 
 def values_of(run: Run, metric: str, judge: Judge) -> np.ndarray:

@@ -27,7 +27,6 @@ MOST_TOLD = 4
 
 
 def protocol(name: str) -> str:
-    """A protocol as the paper writes it."""
     return NAMES["protocols"].get(name, name)
 
 
@@ -45,7 +44,6 @@ def task(name: str) -> str:
 
 
 def availability(value: str) -> str:
-    """Who is online when."""
     if value == "none":
         return "no churn"
     return "churn" if value == "fedscale" else f"churn ({PurePath(value).name})"
@@ -63,7 +61,6 @@ def fault(table: Mapping[str, Any]) -> str:
 
 
 def flatten(setting: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A spec with keys such as `task.name`."""
     flat: dict[str, Any] = {}
     for key, value in setting.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
@@ -182,7 +179,6 @@ def _attack(table: Mapping[str, Any]) -> str:
 
 
 def value_words(value: Any) -> str:
-    """A value of a spec as people read it."""
     if value is None:
         return "default"
     if isinstance(value, bool):

@@ -14,7 +14,7 @@ from plexus.errors import PlexusError
 from plexus.report import strokes as drawn_as
 from plexus.report.arms import Arm, common_metric, reached_h, work_of
 from plexus.report.document import number
-from plexus.report.measuring import Judge, values_of
+from plexus.report.measuring import Judge, evenly, values_of
 from plexus.report.strokes import legend, legend_of_arms, mountain, panel, shade_faults, strokes
 from plexus.runs.run import Run
 from plexus.runs.tables import Columns
@@ -130,8 +130,7 @@ def average(points: Sequence[tuple[Values, Values]]) -> Curve | None:
     grid = grid[(grid >= start) & (grid <= end)]
     if not len(grid):  # seeds that share no moment, such as a single evaluation each
         grid = np.array([np.mean([xs[-1] for xs, _ in points])])
-    if len(grid) > MOST_POINTS:
-        grid = grid[np.linspace(0, len(grid) - 1, MOST_POINTS).round().astype(int)]
+    grid = grid[evenly(len(grid), MOST_POINTS)]
     rows = np.array([np.interp(grid, xs, ys) for xs, ys in points])
     return Curve(grid, rows.mean(axis=0), rows.min(axis=0), rows.max(axis=0))
 
@@ -179,11 +178,10 @@ def round_durations(arms: Sequence[Arm]) -> Figure:
     """How long rounds last: the share of rounds that took at most so many seconds."""
     with _labelled("duration of a round [s]", "rounds that are over", log=True, percent=True) as axes:
         for arm in arms:
-            durations = durations_s(arm)
-            if not len(durations):
+            if not len(durations := durations_s(arm)):
                 continue
             share = np.arange(1, len(durations) + 1) / len(durations)
-            kept = np.unique(np.linspace(0, len(durations) - 1, 400).round().astype(int))
+            kept = evenly(len(durations), 400)
             label = f"{arm.label} (mean {number(durations.mean())} s)"
             steps = {"drawstyle": "steps-post", "marker": None, "label": label}
             _plot(axes, arm, arms, durations[kept], 100 * share[kept], **steps)

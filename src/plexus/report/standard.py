@@ -1,19 +1,25 @@
-"""The report of any runs: for each setting what it cost to learn, how it went, and what was sent."""
+"""The report of any runs: for each setting what it cost to learn, how it went, and what was sent.
+
+Of a live session beside its rehearsal, also whether both took the same course, round by round.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from plexus import quantities
 from plexus.report import naming, plots
-from plexus.report.arms import Arm, group
+from plexus.report.arms import Arm, common_metric, group
 from plexus.report.comparison import Comparison, compare, findings, table_of
-from plexus.report.document import Cell, Picture, Section, Table, number, over_seeds
-from plexus.report.rehearsal import agreements
+from plexus.report.document import Cell, Picture, Quantity, Section, Table, number, over_seeds
+from plexus.report.measuring import evenly
 from plexus.runs.run import Run
 
 _OF_DATA = frozenset({
@@ -23,6 +29,10 @@ _OF_DATA = frozenset({
 """Keys of a task that say what is learned, not how: with others, another task."""
 MOST_DRAWN, MOST_REFUSED = 9, 5
 """Arms in one figure; refusals of one run in the table of suspects."""
+WITHIN = 0.02
+"""By so much measurements of the same round may differ."""
+MOST_ROUNDS = 12
+WHY = " Where it differs, other trainings counted: by sample_size, success_fraction or a timeout."
 _CURVES: tuple[tuple[plots.Axis, str, str], ...] = (
     ("simulated_h", "time", "time"),
     ("sent_gb", "communication", "what all nodes have sent, on a log scale"),
@@ -49,7 +59,7 @@ def standard_sections(
 ) -> list[Section]:
     """One section for each setting. `about` stands above the first; `name` sets apart those of one page."""
     groups = by_setting(arms)
-    suffix = f"-{_slug(name)}" if name else ""
+    suffix = f"-{slug(name)}" if name else ""
     found = [
         _section(title, setting, target, f"{suffix}-{at}" if len(groups) > 1 else suffix)
         for at, (title, setting) in enumerate(zip(titles(groups), groups, strict=True), start=1)
@@ -58,7 +68,7 @@ def standard_sections(
     return found
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
@@ -97,24 +107,17 @@ def _section(title: str, arms: Sequence[Arm], target: float | None, suffix: str)
     if any(arm.has_own_models for arm in arms):
         best = compare(arms, target, judge="best")
         tables.append(table_of(best, f"summary-best-node{suffix}", "The same, judged by the best node"))
-    if cut := [arm for arm in arms if any(run.result and run.result.cuts for run in arm.runs)]:
-        tables.append(_cuts_table(cut, f"cuts{suffix}"))
-    if wary := [arm for arm in arms if any(run.result and run.result.suspects for run in arm.runs)]:
-        tables.append(_suspects_table(wary, f"suspects{suffix}"))
-    tables += agreements(arms, suffix)
-    pictures = [replace(each, id=f"{each.id}{suffix}") for each in _pictures(_shown(arms, mean), mean)]
-    if len(arms) > MOST_DRAWN:
-        pictures = [replace(each, caption=f"{each.caption} The {MOST_DRAWN} best.") for each in pictures]
-    return Section(f"setting-{_slug(title)}{suffix}", title, findings(mean), pictures, tables)
-
-
-def _shown(arms: Sequence[Arm], comparison: Comparison) -> Sequence[Arm]:
-    """Those that a figure has colours for, the best; all are in the table."""
-    sign = 1 if comparison.higher_is_better else -1
-    known = [outcome for outcome in comparison.arms if outcome.best]
-    best = sorted(known, key=lambda outcome: -sign * fmean(outcome.best))[:MOST_DRAWN]
-    labels = {outcome.label for outcome in best}
-    return arms if len(arms) <= MOST_DRAWN else [arm for arm in arms if arm.label in labels]
+    more = (_cuts_table(arms, f"cuts{suffix}"), _suspects_table(arms, f"suspects{suffix}"))
+    tables += [*(table for table in more if table.rows), *agreements(arms, suffix)]
+    also = ""
+    if len(arms) > MOST_DRAWN:  # figures have colours for the best; all are in the table
+        also, sign = f" The {MOST_DRAWN} best.", 1 if mean.higher_is_better else -1
+        known = [outcome for outcome in mean.arms if outcome.best]
+        shown = sorted(known, key=lambda outcome: -sign * fmean(outcome.best))[:MOST_DRAWN]
+        arms = [arm for arm in arms if arm.label in {outcome.label for outcome in shown}]
+    drawn = _pictures(arms, mean)
+    pictures = [replace(each, id=f"{each.id}{suffix}", caption=each.caption + also) for each in drawn]
+    return Section(f"setting-{slug(title)}{suffix}", title, findings(mean), pictures, tables)
 
 
 def _cuts_table(arms: Sequence[Arm], id: str) -> Table:
@@ -134,11 +137,10 @@ def _cuts_table(arms: Sequence[Arm], id: str) -> Table:
 def _suspects_table(arms: Sequence[Arm], id: str) -> Table:
     """Who was refused what, by seed; of one reason the whole is in the logs."""
     rows: list[tuple[Cell, ...]] = []
-    for arm in arms:
-        for seed, run in zip(arm.seeds, arm.runs, strict=True):
-            for each in run.result.suspects[:MOST_REFUSED] if run.result else ():
-                of = (arm.label, str(seed), each.node, each.reason)
-                rows.append((*of, f"{each.times:,}", f"{each.peers:,}"))
+    for label, run in ((arm.label, run) for arm in arms for run in arm.runs):
+        for each in run.result.suspects[:MOST_REFUSED] if run.result else ():
+            of = (label, str(run.spec["seed"]), each.node, each.reason)
+            rows.append((*of, f"{each.times:,}", f"{each.peers:,}"))
     note = f"The {MOST_REFUSED} most frequent of each run."
     note += " Honest nodes are refused a little too: many say more."
     columns = ("Method", "Seed", "Node", "Why it was refused", "Times", "By nodes")
@@ -186,3 +188,61 @@ def _curves(arms: Sequence[Arm], comparison: Comparison) -> Iterator[Picture]:
             continue
         figure = plots.curves(arms, x, comparison.metric, log=x != "simulated_h", reference=reference)
         yield Picture(id, f"{name[0].upper()}{name[1:]} and {id}", f"Test {name} over {over}.{more}", figure)
+
+
+def agreements(arms: Sequence[Arm], suffix: str = "") -> Iterator[Table]:
+    """A table for each session that is here both live and simulated, from the same file."""
+    for live in arms:
+        for simulated in arms:
+            is_pair = live.runs[0].is_live and not simulated.runs[0].is_live
+            if is_pair and live.spec == simulated.spec:
+                yield _agreement(live, simulated, f"rehearsal{suffix}")
+
+
+def _agreement(live: Arm, simulated: Arm, id: str) -> Table:
+    metric, _ = common_metric([live, simulated])
+    write = partial(quantities.metric, metric)
+    found, rehearsed = _by_round(live, metric), _by_round(simulated, metric)
+    common = sorted(found.keys() & rehearsed.keys())
+    apart = {k: abs(fmean(found[k]) - fmean(rehearsed[k])) for k in common}
+    rows: list[tuple[Cell, ...]] = []
+    for k in np.array(common)[evenly(len(common), MOST_ROUNDS)].tolist():
+        both = over_seeds(found[k], write), over_seeds(rehearsed[k], write)
+        rows.append((str(k), *both, Quantity(quantities.difference(metric, apart[k]), apart[k])))
+    name = quantities.metric_name(metric)
+    columns = ("Round", f"Live {name}", f"Simulated {name}", "Difference")
+    note = f"{_rounds(live, simulated)} {_difference(apart, metric)}"
+    return Table(id, "The session and its rehearsal", columns, tuple(rows), note)
+
+
+def _by_round(arm: Arm, metric: str) -> dict[int, list[float]]:
+    """What was measured of the model of each round, by all runs."""
+    found: dict[int, list[float]] = {}
+    for run in arm.runs:
+        if evaluations := run.tables["evaluations"]:
+            for k, value in zip(evaluations["round"], evaluations[metric], strict=True):
+                found.setdefault(int(k), []).append(float(value))
+    return found
+
+
+def _rounds(live: Arm, simulated: Arm) -> str:
+    came_to = [fmean(run.result.rounds for run in arm.runs if run.result) for arm in (live, simulated)]
+    durations = map(plots.durations_s, (live, simulated))
+    took = [number(float(np.median(each))) if len(each) else "?" for each in durations]
+    far = f"Live it came to round {came_to[0]:g}, simulated to round {came_to[1]:g}"
+    if came_to[0] == came_to[1]:
+        far = f"Both came to round {came_to[0]:g}"
+    return f"{far}; one round in two took less than {took[0]} s live and {took[1]} s simulated."
+
+
+def _difference(apart: dict[int, float], metric: str) -> str:
+    if not apart:
+        return "No round was measured in both."
+    name, worst, last = quantities.metric_name(metric), max(apart, key=lambda k: apart[k]), max(apart)
+    most, at_last = (quantities.difference(metric, apart[k]) for k in (worst, last))
+    text = f"Of {len(apart)} rounds measured in both, {name} differs by {most} at most (round {worst}) and by"
+    text += f" {at_last} in the last"
+    if quantities.is_percentage(metric):
+        alike = sum(each <= WITHIN for each in apart.values())
+        text += f"; in {alike} of {len(apart)} it is the same to within {100 * WITHIN:g} points"
+    return f"{text}.{WHY if apart[worst] > WITHIN else ''}"

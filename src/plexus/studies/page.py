@@ -15,9 +15,9 @@ from plexus.experiment.recording import whole_view_bytes
 from plexus.report import naming, plots
 from plexus.report.arms import Arm, common_metric, group, load
 from plexus.report.comparison import summary_table
-from plexus.report.document import Cell, Picture, Quantity, Section, Table, heading, over_seeds
-from plexus.report.standard import standard_sections
-from plexus.runs.result import Result, Traffic
+from plexus.report.document import Picture, Quantity, Section, Table, heading
+from plexus.report.standard import slug, standard_sections
+from plexus.runs.result import Traffic
 from plexus.runs.run import Run
 from plexus.studies import reality
 from plexus.studies.plan import Planned, RunPlan
@@ -64,19 +64,19 @@ class Album:
         pictures = [each for each in drawn if isinstance(each, Picture)]
         tables = [each for each in drawn if isinstance(each, Table)]
         if (paper := study.study.paper_table) is not None:
-            tables.append(Table(f"{study.name}-paper", paper.title, paper.columns, paper.rows, paper.note))
+            tables.append(Table(id_of(study, "paper"), paper.title, paper.columns, paper.rows, paper.note))
         of_paper = f" ({study.study.paper} of the paper)" if study.study.paper else ""
         skipped = [(task, why) for task, why in self.plan.skipped.items() if task in study.tasks]
         notes = [f"Not shown here: {naming.task(task)}. {why}." for task, why in skipped]
         text = "\n\n".join([study.study.about.strip(), *(seen for _, seen in self.seen[told:]), *notes])
-        return Section(study.name, study.study.title + of_paper, text, pictures, tables)
+        return Section(id_of(study), study.study.title + of_paper, text, pictures, tables)
 
     def _draw(self, study: Sized, task: str, drawing: Drawing, number: int, several: bool) -> Picture | Table:
         arms = [
             self._arm(study.study.label(arm), self.plan.runs[study.name, task, arm])
             for arm in drawing.arms or study.study.arms
         ]
-        id = f"{study.name}-{task}-{number}"
+        id = id_of(study, task, number)
         title = f"{naming.task(task)}: {drawing.title}" if several else drawing.title
         if drawing.kind == "summary":
             return summary_table(arms, judge="best", id=id, title=title)
@@ -89,6 +89,12 @@ class Album:
 
     def _arm(self, label: str, runs: Iterable[Planned]) -> Arm:
         return Arm(label, tuple(self.runs[run.out] for run in runs))
+
+
+def id_of(study: Sized, *parts: str | int) -> str:
+    """What files and links of the page call it: a study and its tasks may be called anything."""
+    id = slug("-".join(map(str, [study.name, *parts])))
+    return id if id[:1].isalpha() else f"study-{id}"
 
 
 FIGURES: dict[str, Callable[[Sequence[Arm], Drawing], Figure]] = {
@@ -126,31 +132,33 @@ def totals(arms: Sequence[Arm]) -> Told:
 
 def overhead(arms: Sequence[Arm]) -> Told:
     """What share of all that is sent is the models themselves, and what the rest is."""
-    shares = ("Models, of bytes", "Views, of bytes", "Membership, of messages")
-    columns = ("Setting", "Sent [GB]", *shares, "A view, on average", "A view of all nodes")
-    return Told(columns, map(_overhead_of, arms))
 
+    def share(name: str, kind: str, of: str) -> Column:
+        def part(run: Run) -> float:
+            parts = {each: getattr(traffic, of) for each, traffic in result(run).messages.items()}
+            return float(parts.get(kind, 0) / (sum(parts.values()) or 1))
 
-def _overhead_of(arm: Arm) -> tuple[Cell, ...]:
-    results = [result(run) for run in arm.runs]
-    spec = arm.runs[0].spec
-    whole = whole_view_bytes(int(spec["nodes"]), spec.get("protocol", {}).get("signed_views", False))
-    views = [result.messages.get("view", Traffic(0, 0)) for result in results]
-    kinds = (("model", "bytes"), ("view", "bytes"), ("membership", "count"))
-    shares = [[_share(result, *kind) for result in results] for kind in kinds]
-    return (
-        arm.label,
-        over_seeds([result.sent_bytes / 1e9 for result in results], "{:.3g}".format),
-        *(over_seeds(each, quantities.share) for each in shares),
-        over_seeds([view.bytes / view.count for view in views if view.count], quantities.size),
-        Quantity(quantities.size(whole), float(whole)),
+        return Column(name, part, quantities.share)
+
+    def view_bytes(run: Run) -> float | None:
+        view = result(run).messages.get("view", Traffic(0, 0))
+        return view.bytes / view.count if view.count else None
+
+    def whole(arm: Arm) -> Quantity:
+        protocol, nodes = arm.spec["protocol"], int(arm.spec["nodes"])
+        size = whole_view_bytes(nodes, protocol.get("signed_views", False))
+        return Quantity(quantities.size(size), float(size))
+
+    columns = (
+        SENT,
+        share("Models, of bytes", "model", "bytes"),
+        share("Views, of bytes", "view", "bytes"),
+        share("Membership, of messages", "membership", "count"),
+        Column("A view, on average", view_bytes, quantities.size),
     )
-
-
-def _share(result: Result, kind: str, of: str) -> float:
-    parts = {name: getattr(traffic, of) for name, traffic in result.messages.items()}
-    total = sum(parts.values())
-    return float(parts.get(kind, 0) / total) if total else 0.0
+    told = tabulated(arms, columns)
+    rows = [(*row, whole(arm)) for row, arm in zip(told.rows, arms, strict=True)]
+    return Told((*told.columns, "A view of all nodes"), rows)
 
 
 def views(arms: Sequence[Arm]) -> Told:

@@ -85,7 +85,10 @@ def make_plan(studies: Sequence[Sized], out: Path, only: Sequence[str] = ()) -> 
     for task in only:
         if task not in known:
             raise PlexusError(f"--task {task}: at size {studies[0].size} there are {', '.join(known)}")
+    files: dict[str, Path] = {}
     for study in studies:
+        if files.setdefault(study.name, study.file) != study.file:
+            raise PlexusError(f"{study.file}: is called as {files[study.name]}: give one another name")
         for task in study.tasks:
             if task in plan.skipped or (only and task not in only):
                 continue
@@ -93,11 +96,11 @@ def make_plan(studies: Sequence[Sized], out: Path, only: Sequence[str] = ()) -> 
             packaged = located(Path(task))
             file = beside if beside.is_file() or packaged == Path(task) else packaged
             planned = planned_runs(file, study, out)
-            missing = _missing_data([run for runs in planned.values() for run in runs])
-            if missing is not None:
-                plan.skipped[task] = missing
-            else:
+            try:
+                _require_data([run for runs in planned.values() for run in runs])
                 plan.runs |= {(study.name, task, arm): runs for arm, runs in planned.items()}
+            except MissingDataError as error:
+                plan.skipped[task] = str(error)
     return plan
 
 
@@ -119,14 +122,9 @@ def planned_runs(file: Path, study: Sized, out: Path) -> dict[str, list[Planned]
     return found
 
 
-def _missing_data(runs: Sequence[Planned]) -> str | None:
-    """Why a task's data cannot be had, if so; nothing is asked of a task whose runs are all done."""
-    if not hasattr(runs[0].spec.task.parameters, "data") or all(run.is_done for run in runs):
-        return None
-    from plexus.experiment.learning import require_data
+def _require_data(runs: Sequence[Planned]) -> None:
+    """Of a task; nothing is asked of one whose runs are all done."""
+    if hasattr(runs[0].spec.task.parameters, "data") and not all(run.is_done for run in runs):
+        from plexus.experiment.learning import require_data
 
-    try:
         require_data(runs[0].spec, runs[0].base_dir)
-    except MissingDataError as error:
-        return str(error)
-    return None

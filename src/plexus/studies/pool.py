@@ -110,10 +110,8 @@ def finish(
 def _orders(standing: Standing, device: str | None, about: dict[str, Any], is_afar: bool) -> Iterator[Order]:
     """Of all runs, the longest first."""
     for run in sorted(standing.runs, key=lambda run: -run.cost):
-        resume = run.can_resume
-        if not resume:
-            # What is there has no result and nothing to go on from.
-            clear(run.out)
+        if not (resume := run.can_resume):
+            clear(run.out)  # what is there has no result and nothing to go on from
         standing.under_way[run.out] = run, None
         begun = packed(run.out) if resume and is_afar else b""
         # A worker may have another working directory.
@@ -139,7 +137,5 @@ def _work_afar(order: Order, say: Say) -> tuple[bool, bytes]:
 def simulated(order: Order, say: Say, out: Path) -> Result:
     from plexus.experiment.simulation import Machinery, simulate
 
-    machinery = Machinery(workers=1, device=order.device, ahead=False)
-    return simulate(
-        order.run.spec, order.run.base_dir, out, say, machinery, resume=order.resume, about=order.about
-    )
+    run, machinery = order.run, Machinery(workers=1, device=order.device, ahead=False)
+    return simulate(run.spec, run.base_dir, out, say, machinery, resume=order.resume, about=order.about)

@@ -106,7 +106,6 @@ def waits_s(run: Run) -> tuple[float | None, float]:
 
 
 def duplicates(run: Run) -> float | None:
-    """The share of rounds that two or more nodes aggregated."""
     lineage, every = result(run).lineage, rounds(run)
     return lineage.duplicate_aggregators / every if lineage and every else None
 

@@ -27,9 +27,8 @@ REALITY = ("crashes", "cuts", "late", "fairness", "attackers")
 SIZES = ("tiny", "small", FULL_SIZE)
 
 Figures = Literal["curves", "messages", "round-durations", "views", "hourly-rounds", "used"]
-Paper = Literal["summary", "totals", "overhead", "view-table"]
-Real = Literal["crashes", "hours", "recovery", "survival", "late", "fairness", "losses"]
-Kind = Literal[Figures, Paper, Real]
+OfPaper = Literal["summary", "totals", "overhead", "view-table"]
+OfReality = Literal["crashes", "hours", "recovery", "survival", "late", "fairness", "losses"]
 
 Seeds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 
@@ -37,7 +36,7 @@ Seeds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 class Drawing(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One figure or table for each task."""
 
-    kind: Kind
+    kind: Literal[Figures, OfPaper, OfReality]
     """What is shown: see the page."""
     title: str
     """Stands above it, after the name of the task."""
@@ -48,9 +47,7 @@ class Drawing(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     arms: tuple[str, ...] = ()
     """Which arms; all of them if none are named."""
     x: Literal["simulated_h", "sent_gb", "training_h"] = "simulated_h"
-    """The horizontal axis of curves."""
     of: Literal["bytes", "count"] = "bytes"
-    """What is counted of messages."""
 
 
 class PaperTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,8 +60,6 @@ class PaperTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Study(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One file."""
-
     title: str
     paper: str = ""
     """Which figure or table of the paper it is, if any."""
@@ -90,7 +85,6 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     paper_table: PaperTable | None = None
 
     def label(self, arm: str) -> str:
-        """What a reader calls the arm."""
         return str(self.arms[arm].get("label", arm))
 
 
@@ -111,7 +105,6 @@ class Sized(_Chosen, frozen=True, kw_only=True):
     study: Study
     size: str
     changes: dict[str, Any]
-    """Keys of a spec, for all arms."""
 
     def tables(self, task_tables: dict[str, Any], arm: str) -> dict[str, Any]:
         """The tables of a spec for one arm, from those of a task."""
@@ -150,20 +143,17 @@ def sized_parts(text: str, file: Path, size: str) -> list[Sized]:
     made = {part: study for part, study in parts.items() if not study.only or size in study.only}
     if not made:
         raise PlexusError(f"{file}: only: has nothing of size {size}")
-    return [
-        _sized(study, size, file, title, f"{short}-{part}" if part else short) for part, study in made.items()
-    ]
-
-
-def _sized(study: Study, size: str, file: Path, title: str, name: str) -> Sized:
-    own = dict(study.sizes.get(size, {}))
-    usual = {"tasks": study.tasks, "seeds": study.seeds, "seeds_for": {}}
-    values = {key: own.pop(key, value) for key, value in usual.items()}
-    found = convert(values, _Chosen, ("sizes", size), Source(str(file)))
-    for seeds in (found.seeds, *found.seeds_for.values()):
-        if twice := [seed for seed in seeds if seeds.count(seed) > 1]:
-            raise PlexusError(f"{file}: seeds: {twice[0]} is there twice, and would count as two samples")
-    return Sized(name=name, file=file, title=title, study=study, size=size, changes=own, **asdict(found))
+    found = []
+    for part, study in made.items():
+        name, own = f"{short}-{part}" if part else short, dict(study.sizes.get(size, {}))
+        usual = {"tasks": study.tasks, "seeds": study.seeds, "seeds_for": {}}
+        values = {key: own.pop(key, value) for key, value in usual.items()}
+        chosen = asdict(convert(values, _Chosen, ("sizes", size), Source(str(file))))
+        for seeds in (chosen["seeds"], *chosen["seeds_for"].values()):
+            if twice := [seed for seed in seeds if seeds.count(seed) > 1]:
+                raise PlexusError(f"{file}: seeds: {twice[0]} is there twice, and would count as two samples")
+        found.append(Sized(name=name, file=file, title=title, study=study, size=size, changes=own, **chosen))
+    return found
 
 
 def parse_study(text: str, file: str) -> tuple[str, dict[str, Study]]:
