@@ -84,7 +84,7 @@ class End:
         self.hub.send(other.key, len(payload).to_bytes(4, "big") + payload)
 
     def send_model(self, other: End, data: bytes, tag: Any, name: bytes = b"a model") -> None:
-        self.hub.send_model(other.key, name, LiveModel(memoryview(data), seal(data)), tag)
+        self.hub.send(other.key, name, tag, LiveModel(memoryview(data), seal(data)))
 
     def warnings(self) -> list[dict[str, Any]]:
         return [msgspec.json.decode(line) for line in self.log.getvalue().splitlines()]

@@ -74,7 +74,7 @@ def test_where_a_node_is_is_what_most_members_see(party: Party) -> None:
         async with ends(party, "abcde") as (a, told, liar, *honest):
             lie, port = ("203.0.113.9", 1), a.address[1]
             liar.hub.hello = lambda _: Hub.hello(liar.hub, lie)  # type: ignore[method-assign]
-            a.hub._dial_only = told.hub._dial_only = False
+            a.hub.dial_only = told.hub.dial_only = False
             found = []
             for each in (liar, *honest, liar):
                 if each.is_linked(a):

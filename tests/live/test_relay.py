@@ -131,7 +131,7 @@ def test_another_relay_takes_over(party: Party) -> None:
 def test_who_has_lost_all_relays_dials_those_that_it_knows(party: Party) -> None:
     async def story() -> None:
         async with hidden(party, limits=HASTY) as (a, b, r):
-            a.hub._dial_only = False
+            a.hub.dial_only = False
             assert (a.hub.links_wanted, b.hub.links_wanted) == (0, HASTY.max_links)
             await r.hub.close("gone")
             await a.until(lambda: not a.hub.links and not b.hub.links)

@@ -70,11 +70,13 @@ class FakeHub:
         self.sent: list[tuple[bytes, bytes]] = []
         self.models: list[tuple[bytes, LiveModel, Any]] = []
 
-    def send(self, key: bytes, frame: Callable[[int], bytes], tag: Any = None) -> None:
-        self.sent.append((key, frame(wire.WIRE_VERSION)))
-
-    def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
-        self.models.append((key, model, tag))
+    def send(
+        self, key: bytes, frame: Callable[[int], bytes], tag: Any = None, model: LiveModel | None = None
+    ) -> None:
+        if model is None:
+            self.sent.append((key, frame(wire.WIRE_VERSION)))
+        else:
+            self.models.append((key, model, tag))
 
 
 class Bench:

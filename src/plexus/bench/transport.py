@@ -203,7 +203,7 @@ class Near(Echo):
         body = AggregateRequest(2, 1, 2, MODELS, samples, View.of(1).snapshot(), None)
         frame = wire.encode(body, self.roster, len(model.data))
         began = time.perf_counter()
-        self.hub.send_model(self.far_key, frame[wire.LENGTH_BYTES :], model, "model")
+        self.hub.send(self.far_key, frame[wire.LENGTH_BYTES :], "model", model)
         outcome = await self._done.get()
         assert outcome == "sent", outcome
         return time.perf_counter() - began

@@ -34,10 +34,8 @@ Way = Callable[[], Coroutine[Any, Any, str | None]]
 class Dialler:
     """One attempt at a time per peer, with growing pauses after failures (back-off)."""
 
-    def __init__(self, hub: Hub, source: str | None) -> None:
+    def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._limits = hub.limits
-        self._source = source
         self.attempts: dict[bytes | Address, asyncio.Task[str | None]] = {}
         """Those under way, by node or by address where it is not known who is there."""
         self.by_relay: set[bytes] = set()
@@ -128,7 +126,7 @@ class Dialler:
     async def _directly(self, address: Address, key: bytes | None) -> str | None:
         loop, connection = asyncio.get_running_loop(), Connection(self._hub, dialled=True, expected=key)
         connection.remote = address
-        local = None if self._source is None else (self._source, 0)
+        local = None if self._hub.source is None else (self._hub.source, 0)
         connecting = loop.create_connection(lambda: connection, *address, local_addr=local)
         reason = await self._settled(connection, connecting)
         if key is not None:
@@ -150,8 +148,8 @@ class Dialler:
     async def _settled(self, connection: Connection, connecting: Awaitable[object]) -> str | None:
         """Why there is no link by this connection, if there is none."""
         try:
-            async with asyncio.timeout(self._limits.handshake_timeout_s):
-                async with asyncio.timeout(self._limits.connect_timeout_s):
+            async with asyncio.timeout(self._hub.limits.handshake_timeout_s):
+                async with asyncio.timeout(self._hub.limits.connect_timeout_s):
                     await connecting
                 await connection.settled
         except TimeoutError:
@@ -168,9 +166,9 @@ class Dialler:
         if key is not None and key in self._hub.links:
             self._pauses.pop(name, None)  # a link that could have been better
         elif task.exception() is not None or task.result() is not None:
-            loop = asyncio.get_running_loop()
-            _, before_s = self._pauses.get(name, (0.0, self._limits.redial_s / 2))
-            pause_s = min(2 * before_s, self._limits.max_redial_s)
+            loop, limits = asyncio.get_running_loop(), self._hub.limits
+            _, before_s = self._pauses.get(name, (0.0, limits.redial_s / 2))
+            pause_s = min(2 * before_s, limits.max_redial_s)
             self._pauses[name] = (loop.time() + pause_s, pause_s)
             if key is not None:
                 self._hub.forget(key)

@@ -111,16 +111,14 @@ class PeerLink:
     def is_idle(self) -> bool:
         return not (self.sending.under_way or self.receiving.under_way or self.streams.under_way)
 
-    def send(self, message: bytes) -> None:
-        """Send a message as `protocol.wire` encodes it, head and all."""
+    def send(self, message: bytes, tag: Any, model: LiveModel | None) -> None:
+        """See `Hub.send`."""
         self._used()
+        if model is not None:
+            self.sending.offer(message, model, tag)
+            return
         self.hub.traffic.message(message)
         self.connection.send(message)
-
-    def send_model(self, payload: bytes, model: LiveModel, tag: Any) -> None:
-        """Send a model with its message (without head); `tag` comes back with the outcome."""
-        self._used()
-        self.sending.offer(payload, model, tag)
 
     def measure(self) -> None:
         """Find out how fast this link is, both ways."""
