@@ -279,7 +279,7 @@ def test_a_relayed_link_is_not_relayed_again(party: Party) -> None:
             attempt = Connection(a.hub, dialled=True, expected=c.key, relay=b.key)
             link = a.hub.links[b.key]
             RelayedTransport(link, link.streams.begin(Kind.OPEN, c.key), attempt)
-            await attempt.settled
+            await attempt.settled.wait()
             assert "a relayed link is not relayed again" in str(attempt.reason)
             (warning,) = [line for line in b.warnings() if line["event"] == "Refused"]
             assert warning["peer"] == short(a.key)

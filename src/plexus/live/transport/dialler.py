@@ -139,7 +139,7 @@ class Dialler:
         connection = Connection(self._hub, dialled=True, expected=key, relay=relay.key)
         self.by_relay.add(key)
         RelayedTransport(relay, relay.streams.begin(Kind.OPEN, key), connection)
-        reason = await self._settled(connection, connection.settled)
+        reason = await self._settled(connection, connection.settled.wait())
         self.by_relay.discard(key)
         if reason is not None:
             self.blame(relay.key, key)
@@ -151,7 +151,7 @@ class Dialler:
             async with asyncio.timeout(self._hub.limits.handshake_timeout_s):
                 async with asyncio.timeout(self._hub.limits.connect_timeout_s):
                     await connecting
-                await connection.settled
+                await connection.settled.wait()
         except TimeoutError:
             connection.close("no answer", tell=False)
         except OSError as error:

@@ -167,7 +167,7 @@ class Hub:
         now = asyncio.get_running_loop().time()
         for link in list(self.links.values()):
             link.connection.send(newest)
-            self._guarded(self._keep, link, now)
+            self.guarded("hub", self._keep, link, now)
 
     def hello(self, observed: Address) -> Hello:
         return Hello(
@@ -216,7 +216,7 @@ class Hub:
         assert connection.peer is not None
         key = connection.peer.key
         self.handshakes.end(connection)
-        self.handshakes.admitted(addresses.origin(connection.remote[0]))
+        self.handshakes.admitted(addresses.origin(addresses.pack(connection.remote)))
         self._make_room()
         link = PeerLink(self, connection, hello)
         self.links[key] = link
@@ -238,7 +238,7 @@ class Hub:
             self.log.debug("link_down", peer=key, reason=reason, relay=connection.relay)
             if connection.relay is not None and not connection.was_race:
                 self.dialler.blame(connection.relay, key)
-            self._guarded(self.inbox.link_down, key, reason)
+            self.guarded("hub", self.inbox.link_down, key, reason)
         elif link is None and not connection.was_race:
             say = self.log.info if connection.dialled else self.log.warning
             if connection.dialled and connection.relay is not None:
@@ -251,17 +251,17 @@ class Hub:
     def failed(self, where: str) -> None:
         self.log.exception("failure", where=where)
 
-    def begin_handshake(self, connection: Connection, host: str) -> bool:
-        """Whether a connection from `host` may try to be admitted."""
-        origin, now = addresses.origin(host), asyncio.get_running_loop().time()
+    def begin_handshake(self, connection: Connection) -> bool:
+        """Whether it may try to be admitted."""
+        origin, now = addresses.origin(addresses.pack(connection.remote)), asyncio.get_running_loop().time()
         return not self.closing and self.handshakes.begin(connection, origin, self.roster.is_at(origin), now)
 
     def _begin(self, link: PeerLink) -> None:
         if not link.connection.is_up:
             return
-        self._guarded(self._note_addresses, link)
+        self.guarded("hub", self._note_addresses, link)
         for waiting in self._waiting.pop(link.key, ()):
-            self._guarded(self._send, link, *waiting)
+            self.guarded("hub", self._send, link, *waiting)
 
     def _note_addresses(self, link: PeerLink) -> None:
         """Where the other one wants to be dialled, and where it sees this node come from."""
@@ -275,11 +275,12 @@ class Hub:
         if told is None or most > times[told[0]]:  # the first may be wrong, or the address another now
             self.advertise((host, self._port))
 
-    def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
+    def guarded(self, where: str, action: Callable[..., None], *arguments: Any) -> None:
+        """Whatever goes wrong there, others go on."""
         try:
             action(*arguments)
         except Exception:
-            self.failed("hub")
+            self.failed(where)
 
     def _make_room(self) -> None:
         if len(self.links) >= self.limits.max_links:
@@ -294,7 +295,7 @@ class Hub:
             await asyncio.sleep(self.limits.heartbeat_s / 2)
             self.log.settle()
             for link in list(self.links.values()):
-                self._guarded(self._keep, link, loop.time())
+                self.guarded("hub", self._keep, link, loop.time())
 
     def _keep(self, link: PeerLink, now: float) -> None:
         connection = link.connection

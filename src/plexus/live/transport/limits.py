@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from plexus.live.transport.addresses import Address, origin_of, unpack
+from plexus.live.transport.addresses import Address, origin, unpack
 from plexus.protocol import wire
 from plexus.protocol.messages import NAMES, VIEW, NodeId
 from plexus.protocol.roster import Roster
@@ -263,6 +263,6 @@ class LiveRoster(Roster):
     def where(self, key: bytes) -> Address | None:
         return unpack(self.address_of(self.number(key)))
 
-    def is_at(self, origin: bytes) -> bool:
+    def is_at(self, host: bytes) -> bool:
         """Whether somebody can be dialled at this host (see `origin`)."""
-        return any(origin_of(each) == origin for _, each in self._addresses.values())
+        return any(origin(each) == host for _, each in self._addresses.values())

@@ -99,7 +99,10 @@ class Buffers:
         self._held[ticket.owner] -= 1
 
     def _serve(self) -> None:
-        while self.free and (ticket := self._next()) is not None:
+        def may_have_one(ticket: Ticket) -> bool:
+            return not ticket.owner or self._held[ticket.owner] < self.count // 2
+
+        while self.free and (ticket := next(filter(may_have_one, self._waiting), None)) is not None:
             self._waiting.remove(ticket)
             self.free -= 1
             self._held[ticket.owner] += 1
@@ -110,12 +113,6 @@ class Buffers:
                 ticket.refused(str(error))
             else:
                 ticket.granted()
-
-    def _next(self) -> Ticket | None:
-        waiting = (
-            each for each in self._waiting if not each.owner or self._held[each.owner] < self.count // 2
-        )
-        return next(waiting, None)
 
 
 ACKNOWLEDGE_BYTES, ACKNOWLEDGE_S = 2**20, 0.002
@@ -316,10 +313,7 @@ class Receiving:
         assert incoming.seen is not None
         is_whole = verified(incoming.seen, incoming.seal)
         model = LiveModel(incoming.buffer, incoming.seal, is_whole=is_whole)
-        try:
-            self._inbox.model(self._key, incoming.tag, model, incoming.ticket)
-        except Exception:
-            self._hub.failed("model")
+        self._hub.guarded("model", self._inbox.model, self._key, incoming.tag, model, incoming.ticket)
 
     def _end(self, incoming: Incoming, answer: Kind | None, reason: bytes = b"") -> None:
         self._forget(incoming)
