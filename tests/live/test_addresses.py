@@ -29,7 +29,7 @@ def test_any_address_takes_18_bytes(ip: Any, port: int) -> None:
     assert len(addresses.pack((str(ip), port))) == len(NO_ADDRESS)
 
 
-@pytest.mark.parametrize("text", ["192.0.2.7", "host:", ":7000", "::1:7000", "host:99999", "a:b:c"])
+@pytest.mark.parametrize("text", ["192.0.2.7", "host:", ":7000", "::1:7000", "host:99999", "host:²", "a:b:c"])
 def test_what_is_no_address_is_said_to_be_none(text: str) -> None:
     with pytest.raises(PlexusError, match=r"address|IPv6"):
         addresses.parse(text)

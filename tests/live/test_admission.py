@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from plexus.errors import PlexusError
 from plexus.files import lock_directory
@@ -243,6 +245,23 @@ def test_a_list_that_does_not_say_who_is_admitted_is_of_an_earlier_version(party
     (home / CERTIFICATE_FILE).write_text(text[: text.index("-----BEGIN X509 CRL")] + _older_list(party))
     with pytest.raises(PlexusError, match=r"earlier versions: invite again with `plexus session invite`"):
         Admission(home, party.session)
+
+
+def test_certificates_of_somebody_elses_authority_are_one_line(party: Party) -> None:
+    """As of a web server: keys of another kind, and the last one signed by itself."""
+    home, key = party.home("a"), ec.generate_private_key(ec.SECP256R1())
+    name, now = x509.Name([]), datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
+    foreign = pem(builder.sign(key, hashes.SHA256()))
+    (home / CERTIFICATE_FILE).write_text(
+        2 * foreign + party.authority.directory.joinpath(REVOKED_FILE).read_text()
+    )
+    with pytest.raises(PlexusError, match=r"node.crt: a signature is not the authority's"):
+        Admission(home, party.session)
+    (party.authority.directory / "authority.crt").write_text(foreign)
+    with pytest.raises(PlexusError, match=r"authority.crt: a signature is not the authority's"):
+        authority.Authority.load(party.authority.directory)
 
 
 def _older_list(party: Party) -> str:

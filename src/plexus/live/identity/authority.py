@@ -309,6 +309,7 @@ def load_certificates(path: Path, remedy: str = ANEW) -> list[x509.Certificate]:
 def check_signature(certificate: x509.Certificate, signer: x509.Certificate, path: Path) -> None:
     """Refuse a certificate (of the file at `path`) that `signer` has not signed as it is."""
     try:
+        certificate_public(certificate)  # those of another kind are none of ours
         certificate.verify_directly_issued_by(signer)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         raise PlexusError(

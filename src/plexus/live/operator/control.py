@@ -56,14 +56,13 @@ def ask(home: Path, command: str) -> dict[str, Any]:
             sock.connect(str(socket_path(home)))
             sock.sendall(command.encode() + b"\n")
             with sock.makefile("rb") as file:
-                answer = file.readline()
+                return msgspec.json.decode(file.readline(), type=dict[str, Any])
         except TimeoutError:
             raise PlexusError(
                 f"{home}: a peer is running here, but has not answered for {REQUEST_TIMEOUT_S:g} s"
             ) from None
-        except OSError:
+        except (OSError, msgspec.DecodeError):  # it may have ended in the middle of its answer
             raise PlexusError(f"{home}: no peer is running here") from None
-    return msgspec.json.decode(answer, type=dict[str, Any])
 
 
 def wait_until_gone(home: Path, at_most_s: float = 30.0) -> None:

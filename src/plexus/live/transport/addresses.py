@@ -26,7 +26,7 @@ def parse(text: str) -> Address:
         host = host[1:-1]
     elif ":" in host:
         raise PlexusError("write an IPv6 address in brackets, as in [::1]:7000")
-    if not colon or not host or not port.isdigit() or not 0 <= int(port) <= 65535:
+    if not colon or not host or not port.isdecimal() or not 0 <= int(port) <= 65535:
         raise PlexusError("not an address: expected host:port, as in 192.0.2.7:7000")
     return host, int(port)
 
