@@ -28,7 +28,7 @@ from plexus.live.identity.admission import (
     RefusedError,
 )
 from plexus.live.identity.authority import pem
-from plexus.live.identity.keys import create_key, load_key, raw_public
+from plexus.live.identity.keys import create_key, load_key
 from plexus.live.operator.log import Log
 from plexus.live.transport.tls import Tls
 from tests.live.disks import damaged
@@ -168,7 +168,7 @@ def test_revocations_survive_a_restart_and_can_be_put_beside_the_certificate(par
 
 def test_who_was_removed_is_told_that_it_may_be_invited_again(party: Party) -> None:
     a, b = party.admission("a"), party.admission("b")
-    party.authority.remove(a.key)
+    party.authority.revoke(a.key, for_good=False)
     party.authority.revoke(b.key)
     for each in (a, b):
         each.adopt(each.read(party.revocations()))
@@ -185,7 +185,7 @@ def test_a_revoked_key_is_out_for_good_whatever_other_certificate_it_has(party: 
     [record] = (party.directory / "session" / "issued").iterdir()
     record.unlink()
     b = party.admission("b")
-    public = raw_public(load_key(party.directory / "a" / "node.key").public_key())
+    public = load_key(party.directory / "a" / "node.key").public_key().public_bytes_raw()
     party.authority.invite(public, party.session.digest, timedelta(days=1))
     party.authority.revoke(a.key)
     assert b.adopt(b.read(party.revocations()))
@@ -213,7 +213,7 @@ def test_a_shorter_certificate_is_taken_over_only_if_the_longer_one_was_taken_ba
     assert [json.loads(line)["event"] for line in said.getvalue().splitlines()] == [
         "shorter_certificate_ignored"
     ]
-    party.authority.remove(admission.key)
+    party.authority.revoke(admission.key, for_good=False)
     assert renewed(10) == 10
     assert not admission.is_revoked
     assert renewed(40) == 40
@@ -222,7 +222,7 @@ def test_a_shorter_certificate_is_taken_over_only_if_the_longer_one_was_taken_ba
 
 def test_a_list_names_all_who_were_ever_admitted_and_until_when(party: Party) -> None:
     soon, late = party.home("soon", valid=timedelta(seconds=-1)), party.home("late", valid=timedelta(days=9))
-    publics = [raw_public(load_key(home / "node.key").public_key()) for home in (soon, late)]
+    publics = [load_key(home / "node.key").public_key().public_bytes_raw() for home in (soon, late)]
     party.authority.invite(publics[1], party.session.digest, timedelta(days=1))
     nodes = list(party.admission("a").list.nodes.values())
     assert [node.public for node in nodes[:2]] == publics

@@ -29,7 +29,7 @@ from msgspec import Struct
 from plexus.learn.rules import MeanRule
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
 from plexus.live.identity.authority import Authority
-from plexus.live.identity.keys import create_key, raw_public
+from plexus.live.identity.keys import create_key
 from plexus.live.identity.session_file import Session, found_session
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
@@ -110,7 +110,7 @@ class Homes:
     def new(self) -> Path:
         home = self._directory / str(next(self._numbers))
         home.mkdir()
-        public = raw_public(create_key(home / KEY_FILE).public_key())
+        public = create_key(home / KEY_FILE).public_key().public_bytes_raw()
         text = self.authority.invite(public, self.session.digest, timedelta(days=1))
         (home / CERTIFICATE_FILE).write_text(text)
         return home

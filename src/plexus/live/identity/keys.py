@@ -5,16 +5,15 @@ The public key is the node's identity; its 16-byte fingerprint is the node's key
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from plexus.errors import PlexusError
-from plexus.files import named
+from plexus.files import named, write_synced
 
 PRIVATE_MODE, PRIVATE_FOLDER_MODE = 0o600, 0o700
 _PREFIX = "ed25519:"
@@ -42,13 +41,9 @@ def create_key(path: Path) -> Ed25519PrivateKey:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     with named(path):
-        # Created with its final mode: at no moment can another user open it.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
+        path.touch(PRIVATE_MODE, exist_ok=False)  # at no moment can another user open it
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            write_synced(path, text)
         except OSError:
             path.unlink()  # half a key is none
             raise
@@ -74,10 +69,6 @@ def load_key(path: Path) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise PlexusError(f"{path}: not an Ed25519 key")
     return key
-
-
-def raw_public(key: Ed25519PublicKey) -> bytes:
-    return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 
 
 def public_text(raw: bytes) -> str:

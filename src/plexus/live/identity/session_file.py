@@ -23,7 +23,7 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.files import read_bytes, write_bytes, write_text
 from plexus.live.identity.authority import ANEW, FOUNDED, ISSUED, KEY_FILE, RESTORE, Authority
-from plexus.live.identity.keys import create_key, make_home, parse_public, public_text, raw_public
+from plexus.live.identity.keys import create_key, make_home, parse_public, public_text
 from plexus.protocol.registry import SERVERS
 from plexus.spec import toml
 
@@ -83,7 +83,7 @@ def found_session(
         raise PlexusError(f"{gone}; {RESTORE}, or found another one elsewhere")
     key = create_key(directory / KEY_FILE)
     try:
-        public = raw_public(key.public_key())
+        public = key.public_key().public_bytes_raw()
         if initial is not None:
             write_bytes(directory / MODEL_FILE, initial.read_bytes())
             spec = {**spec, "task": {**spec["task"], "initial": MODEL_FILE}}

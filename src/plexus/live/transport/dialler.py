@@ -56,7 +56,7 @@ class Dialler:
             return False
         if address is None and not self._relays(key):
             return False
-        self._begin(address, key, key)
+        self._begin(address, key)
         return True
 
     def look_for_direct(self, address: Address | None, key: bytes) -> None:
@@ -68,7 +68,7 @@ class Dialler:
 
     async def introduce(self, address: Address) -> str | None:
         """Reach whoever is at `address`; returns why there is no link, or None."""
-        task = self.attempts.get(address) or self._begin(address, None, address)
+        task = self.attempts.get(address) or self._begin(address, None)
         return await asyncio.shield(task)
 
     async def close(self) -> None:
@@ -103,9 +103,9 @@ class Dialler:
         links = self._hub.links.values()
         return sorted((link for link in links if link.streams.are_possible and link.key != key), key=place)
 
-    def _begin(
-        self, address: Address | None, key: bytes | None, name: bytes | Address
-    ) -> asyncio.Task[str | None]:
+    def _begin(self, address: Address | None, key: bytes | None) -> asyncio.Task[str | None]:
+        name = key or address
+        assert name is not None
         task = asyncio.get_running_loop().create_task(self._reach(address, key))
         self.attempts[name] = task
         task.add_done_callback(lambda done: self._ended(name, key, done))
@@ -163,14 +163,13 @@ class Dialler:
         del self.attempts[name]
         if task.cancelled():
             return
-        if key is not None and key in self._hub.links:
-            self._pauses.pop(name, None)  # a link that could have been better
-        elif task.exception() is not None or task.result() is not None:
+        has_failed = task.exception() is not None or task.result() is not None
+        if not has_failed or key in self._hub.links:  # one that could have been better
+            self._pauses.pop(name, None)
+        else:
             loop, limits = asyncio.get_running_loop(), self._hub.limits
             _, before_s = self._pauses.get(name, (0.0, limits.redial_s / 2))
             pause_s = min(2 * before_s, limits.max_redial_s)
             self._pauses[name] = (loop.time() + pause_s, pause_s)
             if key is not None:
                 self._hub.forget(key)
-        else:
-            self._pauses.pop(name, None)

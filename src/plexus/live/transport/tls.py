@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 
 from plexus.live.identity.admission import RefusedError, explain
 
@@ -61,7 +62,6 @@ class Tls:
         self._object.write(data)
 
     def to_send(self) -> bytes:
-        """What must go to the network now."""
         return self._outgoing.read()
 
     def peer_certificate(self) -> bytes | None:
@@ -75,9 +75,7 @@ class Tls:
 
     def close(self, last_words: bytes = b"") -> None:
         """Say goodbye; does not wait for an answer."""
-        try:
+        with suppress(ssl.SSLError, OSError):
             if last_words:
                 self._object.write(last_words)
             self._object.unwrap()
-        except (ssl.SSLError, OSError):
-            return
