@@ -220,6 +220,20 @@ def test_a_shorter_certificate_is_taken_over_only_if_the_longer_one_was_taken_ba
     assert said.getvalue().count("certificate_renewed") == 2
 
 
+def test_nobody_issues_a_certificate_while_those_of_a_node_are_taken_back(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, found = party.admission("a").key, authority.Authority._of
+
+    def look(its: authority.Authority, node: bytes) -> list[x509.Certificate]:
+        with pytest.raises(PlexusError, match="another command is using this session's authority"):
+            its.invite(bytes(32), party.session.digest, timedelta(days=1))
+        return found(its, node)
+
+    monkeypatch.setattr(authority.Authority, "_of", look)
+    assert party.authority.revoke(key, for_good=False) == 1
+
+
 def test_a_list_names_all_who_were_ever_admitted_and_until_when(party: Party) -> None:
     soon, late = party.home("soon", valid=timedelta(seconds=-1)), party.home("late", valid=timedelta(days=9))
     publics = [load_key(home / "node.key").public_key().public_bytes_raw() for home in (soon, late)]

@@ -222,8 +222,8 @@ class Authority:
     def revoke(self, node: bytes, for_good: bool = True) -> int:
         """Take back all certificates of the node with this key; the number of them. It is out for good, or
         leaves in peace and may be invited again."""
-        serials = {certificate.serial_number for certificate in self._of(node)}
         with self._changing() as now:
+            serials = {certificate.serial_number for certificate in self._of(node)}
             if node in now.revoked_nodes:
                 raise PlexusError(f"node {node.hex()} has been revoked already: it is out for good")
             if not for_good:  # others may still speak of it, and are no liars
