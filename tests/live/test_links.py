@@ -361,7 +361,7 @@ def test_senders_wait_until_the_receiver_has_room(party: Party) -> None:
             a.holding = []
             for sender in (b, c, d):
                 sender.send_model(a, bytes(1000), "tag")
-            await a.until(lambda: len(a.models) == 2 and a.buffers.waiting == 1)
+            await a.until(lambda: len(a.models) == 2 and len(a.buffers.waiting) == 1)
             a.buffers.give_back(a.holding[0])
             await a.until(lambda: len(a.models) == 3)
 
@@ -606,9 +606,9 @@ def test_handshakes_that_are_over_do_not_count_any_more(party: Party, dialled: s
             await b.open(("::", 0))
             for _ in range(5):
                 _, writer = await asyncio.open_connection(dialled, b.address[1])
-                await b.until(lambda: len(b.hub.handshakes) == 1)
+                await b.until(lambda: len(b.hub.handshakes.under_way) == 1)
                 writer.close()
-                await b.until(lambda: len(b.hub.handshakes) == 0)
+                await b.until(lambda: len(b.hub.handshakes.under_way) == 0)
             assert await a.hub.dialler.introduce((dialled, b.address[1])) is None
             await b.hub.close("the test is over")
 

@@ -40,7 +40,6 @@ _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 class Session(Struct, frozen=True):
     name: str
-    nodes: int
     authority: bytes
     """The authority's public key, 32 bytes."""
     digest: bytes
@@ -96,7 +95,7 @@ def found_session(
         for file in files:
             file.unlink(missing_ok=True)
         raise
-    return Session(spec["name"], spec["nodes"], public, digest, frozen, int(weights.get("founded", 0)))
+    return Session(spec["name"], public, digest, frozen, int(weights.get("founded", 0)))
 
 
 def hash_of(path: Path) -> str:
@@ -127,7 +126,7 @@ def read_session(path: Path, said: Mapping[str, Any], spec: Mapping[str, Any]) -
             " changed after `plexus session init`, or is of another version of Plexus"
         )
     founded_s = int(weights.get("founded", 0))  # the digest has been checked
-    return Session(spec["name"], spec["nodes"], authority, actual, weights.get("frozen", ""), founded_s)
+    return Session(spec["name"], authority, actual, weights.get("frozen", ""), founded_s)
 
 
 def _as_said(value: Any, said: Any) -> Any:

@@ -97,7 +97,7 @@ def page(path: str, status: PeerStatus) -> tuple[str, bytes, str]:
     if path == HEALTH_PATH:  # that it answers at all says that its event loop turns
         return OK, b"ok\n", text
     if path == READY_PATH:
-        wrong = [] if status.is_ready else [f"the peer is {status.phase}"]
+        wrong = [] if status.phase in ("online", "ended") else [f"the peer is {status.phase}"]
         said = "; ".join([*wrong, *status.problems]) or "ok"
         return UNAVAILABLE if said != "ok" else OK, f"{said}\n".encode(), text
     return OK, as_prometheus(status), "text/plain; version=0.0.4"

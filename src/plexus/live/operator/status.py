@@ -158,10 +158,6 @@ class PeerStatus(Struct, frozen=True, kw_only=True):
     refused: dict[str, int] = {}
     """What was not believed, by reason."""
 
-    @property
-    def is_ready(self) -> bool:
-        return self.phase in ("online", "ended")
-
 
 class Status:
     """Looks at the parts of a peer, and says how it is."""
@@ -273,9 +269,9 @@ def _waits(runtime: LiveRuntime) -> list[dict[str, Any]]:
         since_s = round(now - runtime.writing_since, 2)
         waits.append({"what": "its state to be on the disk", "since_s": since_s})
     buffers = runtime.buffers
-    if buffers.waiting_since is not None:
-        what = f"room for {buffers.waiting} arriving models"
-        waits.append({"what": what, "since_s": round(now - buffers.waiting_since, 2)})
+    if buffers.waiting:
+        what = f"room for {len(buffers.waiting)} arriving models"
+        waits.append({"what": what, "since_s": round(now - buffers.waiting[0].asked_at, 2)})
     return waits
 
 

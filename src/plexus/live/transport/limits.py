@@ -98,8 +98,6 @@ MAX_FAMILIAR = 1024
 
 
 class Handshake(NamedTuple):
-    """One that is under way."""
-
     origin: bytes
     is_known: bool
     """From a host that a member is at, or was."""
@@ -116,18 +114,15 @@ class Handshakes:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._under_way: dict[Connection, Handshake] = {}
+        self.under_way: dict[Connection, Handshake] = {}
         self._familiar: dict[bytes, None] = {}
         """Where admitted peers came from, the latest last."""
-
-    def __len__(self) -> int:
-        return len(self._under_way)
 
     def begin(self, connection: Connection, origin: bytes, is_known: bool, now: float) -> bool:
         """Whether it may begin; another one may have to make way for it."""
         fresh = Handshake(origin, is_known or origin in self._familiar, now)
-        counts = Counter(each.origin for each in self._under_way.values())
-        rivals = list(self._under_way.items())
+        counts = Counter(each.origin for each in self.under_way.values())
+        rivals = list(self.under_way.items())
         if counts[origin] >= self._limits.max_handshakes_per_host:
             rivals = [(other, its) for other, its in rivals if its.origin == origin]
         elif len(rivals) < self._limits.max_handshakes:
@@ -138,7 +133,7 @@ class Handshakes:
             if not self._makes_way(its, fresh, counts):
                 return False
             other.close("made way for another connection", tell=False)
-        self._under_way[connection] = fresh
+        self.under_way[connection] = fresh
         return True
 
     def _makes_way(self, its: Handshake, fresh: Handshake, counts: Counter[bytes]) -> bool:
@@ -150,7 +145,7 @@ class Handshakes:
         return has_more or fresh.since_s - its.since_s >= self._limits.handshake_grace_s
 
     def end(self, connection: Connection) -> None:
-        self._under_way.pop(connection, None)
+        self.under_way.pop(connection, None)
 
     def admitted(self, origin: bytes) -> None:
         """Somebody from there has shown a good certificate."""

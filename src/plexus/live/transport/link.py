@@ -166,8 +166,6 @@ class PeerLink:
 
 
 class Chunk(NamedTuple):
-    """A chunk on its way."""
-
     size_bytes: int
     sent_at: float
     arrived_before: int

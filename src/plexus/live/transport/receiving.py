@@ -55,30 +55,21 @@ class Buffers:
         self.count = IN_FILES if self.count < 2 else self.count
         self.free = self.count
         self._spare: list[memoryview] = []
-        self._waiting: deque[Ticket] = deque()
+        self.waiting: deque[Ticket] = deque()
         self._held: Counter[bytes] = Counter()
         """By owner: buffers."""
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def waiting_since(self) -> float | None:
-        """When the first of those who wait asked."""
-        return self._waiting[0].asked_at if self._waiting else None
-
     def request(self, ticket: Ticket) -> None:
         """Ask for a buffer, now or when it is this ticket's turn."""
-        self._waiting.append(ticket)
+        self.waiting.append(ticket)
         self._serve()
 
     def withdraw(self, ticket: Ticket) -> None:
         """The ticket is no longer needed."""
         if ticket.buffer is not None:
             self.give_back(ticket)
-        elif ticket in self._waiting:
-            self._waiting.remove(ticket)
+        elif ticket in self.waiting:
+            self.waiting.remove(ticket)
 
     def give_back(self, ticket: Ticket) -> None:
         """The model has been used up, or does not come; the buffer can take another."""
@@ -102,8 +93,8 @@ class Buffers:
         def may_have_one(ticket: Ticket) -> bool:
             return not ticket.owner or self._held[ticket.owner] < self.count // 2
 
-        while self.free and (ticket := next(filter(may_have_one, self._waiting), None)) is not None:
-            self._waiting.remove(ticket)
+        while self.free and (ticket := next(filter(may_have_one, self.waiting), None)) is not None:
+            self.waiting.remove(ticket)
             self.free -= 1
             self._held[ticket.owner] += 1
             try:
@@ -264,13 +255,13 @@ class Receiving:
     def on_cancel(self, payload: bytearray) -> None:
         incoming = self.under_way.get(number_of(payload))
         if incoming is not None:
-            self._end(incoming, None)
+            self._end(incoming)
 
     def close(self) -> None:
         if self._soon is not None:
             self._soon.cancel()
         for incoming in list(self.under_way.values()):
-            self._end(incoming, None)
+            self._end(incoming)
 
     def _grant(self, incoming: Incoming) -> None:
         incoming.granted_at = self._now()
@@ -309,13 +300,12 @@ class Receiving:
     def _complete(self, incoming: Incoming) -> None:
         self._forget(incoming)
         self._send(numbered(Kind.DONE, incoming.number))
-        assert incoming.ticket is not None
-        assert incoming.seen is not None
+        assert incoming.ticket is not None and incoming.seen is not None
         is_whole = verified(incoming.seen, incoming.seal)
         model = LiveModel(incoming.buffer, incoming.seal, is_whole=is_whole)
         self._hub.guarded("model", self._inbox.model, self._key, incoming.tag, model, incoming.ticket)
 
-    def _end(self, incoming: Incoming, answer: Kind | None, reason: bytes = b"") -> None:
+    def _end(self, incoming: Incoming, answer: Kind | None = None, reason: bytes = b"") -> None:
         self._forget(incoming)
         incoming.seen = None  # the rest of a chunk may still be on its way
         if answer is not None:
