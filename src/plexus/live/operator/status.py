@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from plexus.live.identity.admission import Admission
 from plexus.live.identity.keys import short
-from plexus.live.operator.log import Log
+from plexus.live.operator.log import OTHERS, Log
 from plexus.live.runtime import LiveRuntime
 from plexus.live.transport import addresses
 from plexus.live.transport.limits import LiveRoster
@@ -61,8 +61,8 @@ class FactObserver:
         """When something was last done for a round, by the clock of the loop; Plexus knows it better."""
         self.aggregated = 0
         self.answered_late = 0
-        self.refused: Counter[tuple[bytes, str]] = Counter()
-        """What was not believed, by who said it and why."""
+        self.refused: Counter[str] = Counter()
+        """How much was not believed, by why."""
         self.evaluated_round = 0
         self.sample: dict[str, Any] | None = None
         self.aggregator: dict[str, Any] | None = None
@@ -87,8 +87,8 @@ class FactObserver:
             fields = {"peer": self._roster.keys[fact.node]}
         elif isinstance(fact, Refused):
             peer = self._roster.keys[fact.src]
-            is_new = (peer, fact.why) not in self.refused and len(self.refused) >= MOST_REASONS
-            self.refused[peer, "other reasons" if is_new else fact.why] += 1
+            is_one_more = fact.why not in self.refused and len(self.refused) >= MOST_REASONS
+            self.refused[OTHERS if is_one_more else fact.why] += 1
             self._log.warning("Refused", peer=peer, what=fact.what, reason=fact.why)
             return
         elif isinstance(fact, AnsweredLate):
@@ -101,12 +101,9 @@ class FactObserver:
 
     def by_reason(self) -> dict[str, int]:
         """What was refused most often; the rest together, as others may think up new reasons."""
-        reasons: Counter[str] = Counter()
-        for (_, why), times in self.refused.items():
-            reasons[why] += times
-        told = dict(reasons.most_common(TOLD_REASONS))
-        rest = reasons.total() - sum(told.values())
-        return {**told, "other reasons": told.get("other reasons", 0) + rest} if rest else told
+        told = dict(self.refused.most_common(TOLD_REASONS))
+        rest = self.refused.total() - sum(told.values())
+        return {**told, OTHERS: told.get(OTHERS, 0) + rest} if rest else told
 
     def evaluated(self, measure: Ready, round: int, value: float, loss: float) -> None:
         name, better = measure.metric, {"higher_is_better": measure.higher_is_better}

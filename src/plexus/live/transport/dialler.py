@@ -48,23 +48,24 @@ class Dialler:
         self._failed: dict[bytes, deque[bytes]] = {}
         """By node, relays that were of no use, the latest last."""
 
-    def dial(self, address: Address | None, key: bytes) -> bool:
-        """Try to reach the node `key`, which may be at `address`; says whether an attempt is under way."""
+    def dial(self, key: bytes) -> bool:
+        """Try to reach the node `key`; says whether an attempt is under way."""
         if key in self.attempts:
             return True
         if asyncio.get_running_loop().time() < self._pauses.get(key, (0.0, 0.0))[0]:
             return False
+        address = self._hub.roster.where(key)
         if address is None and not self._relays(key):
             return False
         self._begin(address, key)
         return True
 
-    def look_for_direct(self, address: Address | None, key: bytes) -> None:
+    def look_for_direct(self, key: bytes) -> None:
         """There is a link with the node by way of another one: now and then, try without."""
         now = asyncio.get_running_loop().time()
-        if address is not None and now >= self._directly_at.get(key, 0.0):
+        if self._hub.roster.where(key) is not None and now >= self._directly_at.get(key, 0.0):
             self._directly_at[key] = now + DIRECT_AGAIN_S
-            self.dial(address, key)
+            self.dial(key)
 
     async def introduce(self, address: Address) -> str | None:
         """Reach whoever is at `address`; returns why there is no link, or None."""

@@ -131,7 +131,7 @@ class Hub:
         waiting = self._waiting.setdefault(key, deque(maxlen=self.limits.max_waiting_messages))
         waiting.append((message, tag, model))
         is_out = key in self.admission.list.revoked_nodes
-        if is_out or not self.dialler.dial(self.roster.where(key), key):
+        if is_out or not self.dialler.dial(key):
             self.forget(key)
 
     def _send(self, link: PeerLink, message: Encoded, tag: Any, model: LiveModel | None) -> None:
@@ -150,9 +150,8 @@ class Hub:
         return 0 if self.dialler.has_relay else SOME
 
     def keep_linked(self, key: bytes) -> None:
-        address = self.roster.where(key)
-        if address is not None and key not in self.links and key != self.admission.key:
-            self.dialler.dial(address, key)
+        if self.roster.where(key) is not None and key not in self.links and key != self.admission.key:
+            self.dialler.dial(key)
 
     def forget(self, key: bytes) -> None:
         """The node cannot be reached: what waited for it is lost."""
@@ -304,7 +303,7 @@ class Hub:
             connection.close(f"silent for {now - connection.heard_at:.0f} s", tell=False)
             return
         if connection.relay is not None and link.is_idle and now - connection.used_at > QUIET_S:
-            self.dialler.look_for_direct(self.roster.where(link.key), link.key)
+            self.dialler.look_for_direct(link.key)
         try:
             self.admission.check_still(connection.peer)
         except RefusedError as error:
