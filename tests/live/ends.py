@@ -113,11 +113,8 @@ class End:
     def not_coming(self, src: bytes, body: Any) -> None:
         self.withdrawn.append(body)
 
-    def sent(self, dst: bytes, tag: Any) -> None:
-        self.fates.append((tag, "sent"))
-
-    def not_sent(self, dst: bytes, tag: Any, reason: str) -> None:
-        self.fates.append((tag, reason))
+    def outcome(self, dst: bytes, tag: Any, reason: str | None) -> None:
+        self.fates.append((tag, reason or "sent"))
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
         self.rates.append((sent, size_bytes / seconds))

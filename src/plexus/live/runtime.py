@@ -351,10 +351,9 @@ class LiveRuntime:
         self._refuse(src, OVERDUE, A_MODEL)
         self.step(api.Misbehaved(self.roster.number(src)))
 
-    def sent(self, dst: bytes, body: Any) -> None:
-        """The receiver's node answers by itself."""
-
-    def not_sent(self, dst: bytes, body: Any, reason: str) -> None:
+    def outcome(self, dst: bytes, body: Any, reason: str | None) -> None:
+        if reason is None:
+            return  # the receiver's node answers by itself
         self.log.debug("not_sent", peer=dst, kind=type(body).__name__, reason=reason)
         lost = api.Undelivered(self.roster.number(dst), body, declined=reason == DECLINED)
         self._loop.call_soon(self.step, lost)

@@ -139,7 +139,7 @@ class Hub:
         if SINCE.get(type(tag), 0) <= link.hello.wire:
             link.send(message if isinstance(message, bytes) else message(link.hello.wire), tag, model)
         else:
-            self.inbox.not_sent(link.key, tag, NOT_UNDERSTOOD)
+            self.inbox.outcome(link.key, tag, NOT_UNDERSTOOD)
 
     @property
     def links_wanted(self) -> int:
@@ -157,7 +157,7 @@ class Hub:
         """The node cannot be reached: what waited for it is lost."""
         for _, tag, _ in self._waiting.pop(key, ()):
             if tag is not None:
-                self.inbox.not_sent(key, tag, UNREACHABLE)
+                self.inbox.outcome(key, tag, UNREACHABLE)
 
     def enforce_list(self) -> None:
         """A newer list is in force: pass it on, and end the links of those whom it names. They get it, too:

@@ -69,11 +69,8 @@ class Inbox(Protocol):
     def overdue(self, src: bytes) -> None:
         """A model was granted, and nothing came of it."""
 
-    def sent(self, dst: bytes, tag: Any) -> None:
-        """The model that was sent with this tag is there."""
-
-    def not_sent(self, dst: bytes, tag: Any, reason: str) -> None:
-        """What was sent with this tag is known not to have arrived."""
+    def outcome(self, dst: bytes, tag: Any, reason: str | None) -> None:
+        """The model that was sent with this tag is there; or why what was sent with it has not arrived."""
 
     def link_down(self, key: bytes, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
@@ -353,7 +350,7 @@ class Sending:
             return
         if outgoing.moved_bytes < len(outgoing.model.data):
             raise FrameError("a model was acknowledged before it was sent")
-        self._end(outgoing, cut=False)
+        self._end(outgoing, None)
         round_trip_s = outgoing.granted_at - outgoing.offered_at
         elapsed_s = self._now() - outgoing.started_at
         took_s = elapsed_s - round_trip_s
@@ -361,9 +358,7 @@ class Sending:
         measured_s = took_s if outgoing.tag is not None else max(took_s, elapsed_s / 2)
         if measured_s > 0:
             self._inbox.measured(outgoing.moved_bytes - outgoing.first_bytes, measured_s, sent=True)
-        if outgoing.tag is not None:
-            self._inbox.sent(self._key, outgoing.tag)
-        elif took_s < QUICK_S:
+        if outgoing.tag is None and took_s < QUICK_S:
             step = PROBES_BYTES.index(outgoing.moved_bytes) + 1
             if step < len(PROBES_BYTES) and PROBES_BYTES[step] <= self._inbox.buffers.size_bytes:
                 self.probe(step)
@@ -385,12 +380,12 @@ class Sending:
     def _drop(self, outgoing: Outgoing, reason: str) -> None:
         if outgoing in self._granted:
             self._granted.remove(outgoing)
-        self._end(outgoing, cut=True)
-        if outgoing.tag is not None:
-            self._inbox.not_sent(self._key, outgoing.tag, reason)
+        self._end(outgoing, reason)
 
-    def _end(self, outgoing: Outgoing, cut: bool) -> None:
+    def _end(self, outgoing: Outgoing, reason: str | None) -> None:
         del self.under_way[outgoing.number]
         what = None if outgoing.tag is None else (type(outgoing.tag), ordinal_of(outgoing.tag))
-        transfer = Transfer(self._key, what, outgoing.offered_at, self._now(), cut)
+        transfer = Transfer(self._key, what, outgoing.offered_at, self._now(), cut=reason is not None)
         self._traffic.ended(transfer, outgoing.message_bytes, outgoing.moved_bytes)
+        if outgoing.tag is not None:
+            self._inbox.outcome(self._key, outgoing.tag, reason)
