@@ -67,6 +67,15 @@ def test_a_peer_that_does_not_answer_is_not_called_gone(
         ask(tmp_path, "status")
 
 
+def test_where_metrics_cannot_be_served_is_said_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise OSError("could not bind on any address")  # of later Pythons: without a number
+
+    monkeypatch.setattr(asyncio, "start_server", refuse)
+    with pytest.raises(PlexusError, match=r"^--metrics \[::1\]:7000: could not bind on any address$"):
+        asyncio.run(serve_metrics(("::1", 7000), large))
+
+
 def test_a_peer_that_ends_before_it_answers_is_gone(tmp_path: Path) -> None:
     def end(listening: socket.socket) -> None:
         connection, _ = listening.accept()

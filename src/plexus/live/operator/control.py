@@ -17,7 +17,7 @@ from plexus.errors import PlexusError
 from plexus.files import lock_directory, socket_in
 from plexus.live.operator.log import Log
 from plexus.live.operator.status import PeerStatus, as_prometheus
-from plexus.live.transport.addresses import Address
+from plexus.live.transport.addresses import Address, show
 
 SOCKET_FILE = "control.sock"
 STATUS_PATH = "/status"
@@ -123,7 +123,7 @@ async def serve_metrics(address: Address, now: Now) -> asyncio.Server:
     try:
         return await asyncio.start_server(answer, *address, limit=MAX_REQUEST_BYTES)
     except OSError as error:
-        raise PlexusError(f"--metrics {address[0]}:{address[1]}: {error.strerror}") from None
+        raise PlexusError(f"--metrics {show(address)}: {error.strerror or error}") from None
 
 
 @contextlib.asynccontextmanager
