@@ -209,12 +209,9 @@ class Connection(asyncio.BufferedProtocol):
         """Whatever a peer sends, the worst that happens is that its connection ends."""
         try:
             step()
-        except RaceError as error:
-            self.close(str(error), is_race=True)
-        except EOFError as error:
-            self.close(str(error), tell=False)
-        except (RefusedError, FrameError, WireError) as error:
-            self.close(str(error))
+        except (RefusedError, FrameError, WireError, EOFError) as error:
+            is_race, has_gone = isinstance(error, RaceError), isinstance(error, EOFError)
+            self.close(str(error), tell=not has_gone, is_race=is_race)
         except Exception:
             self._hub.failed("connection")
             self.close("internal error")

@@ -122,12 +122,9 @@ class Handshakes:
         """Whether it may begin; another one may have to make way for it."""
         fresh = Handshake(origin, is_known or origin in self._familiar, now)
         counts = Counter(each.origin for each in self.under_way.values())
-        rivals = list(self.under_way.items())
-        if counts[origin] >= self._limits.max_handshakes_per_host:
-            rivals = [(other, its) for other, its in rivals if its.origin == origin]
-        elif len(rivals) < self._limits.max_handshakes:
-            rivals = []
-        if rivals:
+        is_host_full = counts[origin] >= self._limits.max_handshakes_per_host
+        if is_host_full or len(self.under_way) >= self._limits.max_handshakes:
+            rivals = (each for each in self.under_way.items() if not is_host_full or each[1].origin == origin)
             # The first of those that are equal, which is the oldest.
             other, its = min(rivals, key=lambda each: (each[1].is_known, -counts[each[1].origin]))
             if not self._makes_way(its, fresh, counts):

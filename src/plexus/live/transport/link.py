@@ -94,13 +94,11 @@ class PeerLink:
             Kind.MESSAGE: self._on_message,
             Kind.HEARTBEAT: lambda _: None,
             Kind.OFFER: self.receiving.on_offer,
-            Kind.GRANT: self.sending.on_grant,
-            Kind.DONE: self.sending.on_done,
             Kind.CANCEL: self.receiving.on_cancel,
-            Kind.DECLINE: self.sending.on_decline,
             Kind.RECEIVED: self.sending.on_received,
             Kind.LIST: self._on_list,
             Kind.MEASURE_ME: self._on_measure_me,
+            **{kind: partial(self.sending.on_answer, kind) for kind in ANSWERS},
             **{kind: partial(self.streams.on_frame, kind) for kind in OF_STREAMS},
         }
 
@@ -243,6 +241,7 @@ class Window:
 
 
 QUICK_S = 0.2
+ANSWERS = (Kind.GRANT, Kind.DONE, Kind.DECLINE)
 DECLINED = "declined"
 """Why a model was not sent: the receiver has no use for it."""
 MAX_REASON_BYTES = 300
@@ -327,15 +326,21 @@ class Sending:
         number = outgoing.number.to_bytes(ID_BYTES, "big")
         return head(Kind.CHUNK, ID_BYTES + len(piece)) + number, piece
 
-    def on_grant(self, payload: bytearray) -> None:
+    def on_answer(self, kind: Kind, payload: bytearray) -> None:
         outgoing = self.under_way.get(number_of(payload))
-        if outgoing is None:  # cancelled meanwhile
-            return
-        if outgoing.moved_bytes or outgoing in self._granted:
+        if outgoing is None:
+            return  # cancelled meanwhile
+        if kind is Kind.DECLINE:
+            reason = payload[ID_BYTES : ID_BYTES + MAX_REASON_BYTES].decode(errors="replace")
+            self._end(outgoing, reason or DECLINED)
+        elif kind is Kind.DONE:
+            self._done(outgoing)
+        elif outgoing.moved_bytes or outgoing in self._granted:
             raise FrameError("a model was granted twice")
-        outgoing.granted_at = outgoing.started_at = self._now()
-        self._granted.append(outgoing)
-        self._wake()
+        else:
+            outgoing.granted_at = outgoing.started_at = self._now()
+            self._granted.append(outgoing)
+            self._wake()
 
     def on_received(self, payload: bytearray) -> None:
         now = self._now()
@@ -344,10 +349,7 @@ class Sending:
                 raise FrameError("a chunk was acknowledged that was not sent")
         self._wake()
 
-    def on_done(self, payload: bytearray) -> None:
-        outgoing = self.under_way.get(number_of(payload))
-        if outgoing is None:
-            return
+    def _done(self, outgoing: Outgoing) -> None:
         if outgoing.moved_bytes < len(outgoing.model.data):
             raise FrameError("a model was acknowledged before it was sent")
         self._end(outgoing, None)
@@ -363,26 +365,17 @@ class Sending:
             if step < len(PROBES_BYTES) and PROBES_BYTES[step] <= self._inbox.buffers.size_bytes:
                 self.probe(step)
 
-    def on_decline(self, payload: bytearray) -> None:
-        outgoing = self.under_way.get(number_of(payload))
-        if outgoing is not None:
-            reason = payload[ID_BYTES : ID_BYTES + MAX_REASON_BYTES].decode(errors="replace")
-            self._drop(outgoing, reason or DECLINED)
-
     def close(self, reason: str) -> None:
         for outgoing in list(self.under_way.values()):
-            self._drop(outgoing, reason)
+            self._end(outgoing, reason)
 
     def _stop(self, outgoing: Outgoing, reason: str) -> None:
         self._send(numbered(Kind.CANCEL, outgoing.number))
-        self._drop(outgoing, reason)
-
-    def _drop(self, outgoing: Outgoing, reason: str) -> None:
-        if outgoing in self._granted:
-            self._granted.remove(outgoing)
         self._end(outgoing, reason)
 
     def _end(self, outgoing: Outgoing, reason: str | None) -> None:
+        if outgoing in self._granted:
+            self._granted.remove(outgoing)
         del self.under_way[outgoing.number]
         what = None if outgoing.tag is None else (type(outgoing.tag), ordinal_of(outgoing.tag))
         transfer = Transfer(self._key, what, outgoing.offered_at, self._now(), cut=reason is not None)
