@@ -29,7 +29,7 @@ from plexus.protocol.facts import (
     SampleDerived,
     Suspected,
 )
-from plexus.protocol.messages import NodeId, ordinal_of
+from plexus.protocol.messages import ordinal_of
 from plexus.protocol.plexus import START, PlexusNode
 
 AWAITED = {
@@ -76,10 +76,10 @@ class FactObserver:
         if "ordinal" in fields:
             fields["round"] = fields.pop("ordinal")
         if isinstance(fact, SampleDerived):
-            fields["sample"] = self._names(fact.sample)
+            fields["sample"] = [short(self._roster.keys[node]) for node in fact.sample]
             self.sample = {"round": fact.ordinal, "nodes": fields["sample"]}
         elif isinstance(fact, AggregatorChosen):
-            (fields["aggregator"],) = self._names((fact.aggregator,))
+            fields["aggregator"] = short(self._roster.keys[fact.aggregator])
             self.aggregator = {"round": fact.ordinal, "node": fields["aggregator"]}
         elif isinstance(fact, AggregationCompleted):
             self.aggregated += 1
@@ -110,9 +110,6 @@ class FactObserver:
         self.evaluated_round = round
         self.metric = {"name": name, "round": round, "value": value, "loss": loss}
         self._log.info("Evaluated", round=round, metric=name, value=value, **better, loss=loss)
-
-    def _names(self, nodes: tuple[NodeId, ...]) -> list[str]:
-        return [short(self._roster.keys[node]) for node in nodes]
 
 
 class PeersSeen(Struct, frozen=True):

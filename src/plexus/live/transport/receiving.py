@@ -124,8 +124,8 @@ class Incoming:
 
     number: int
     seal: bytes
-    message: bytes
     size_bytes: int
+    is_probe: bool
     tag: Any = None
     """The message, decoded."""
     granted_at: float | None = None
@@ -137,11 +137,6 @@ class Incoming:
     ticket: Ticket | None = None
     seen: Poly1305 | None = None
     """Checks the seal of what is wanted as it comes: it need not be looked up again."""
-
-    @property
-    def is_probe(self) -> bool:
-        """A measurement has its size instead of a message; messages are longer."""
-        return len(self.message) == ID_BYTES
 
     @property
     def kind(self) -> str:
@@ -183,7 +178,8 @@ class Receiving:
         if len(self.under_way) >= most:
             raise FrameError(f"more than {most} models at a time")
         message = bytes(payload[ID_BYTES + SEAL_BYTES :])
-        incoming = Incoming(number, seal, message, self._inbox.buffers.size_bytes)
+        is_probe = len(message) == ID_BYTES  # its size; messages are longer
+        incoming = Incoming(number, seal, self._inbox.buffers.size_bytes, is_probe)
         self.under_way[number] = incoming
         self._hub.traffic.note(incoming.kind, len(payload) - ID_BYTES, sent=False)
         if incoming.is_probe:
