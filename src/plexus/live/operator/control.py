@@ -41,7 +41,6 @@ async def serve_control(home: Path, now: Now, stop: Callable[[], None]) -> async
             if command == b"stop":
                 stop()
             writer.write(msgspec.json.encode(now()) + b"\n")
-            await writer.drain()
 
     server = await asyncio.start_unix_server(answer, path, limit=MAX_REQUEST_BYTES)
     path.chmod(0o600)
@@ -118,7 +117,6 @@ async def serve_metrics(address: Address, now: Now) -> asyncio.Server:
                 f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             )
             writer.write(head.encode() + body)
-            await writer.drain()
 
     try:
         return await asyncio.start_server(answer, *address, limit=MAX_REQUEST_BYTES)
@@ -133,7 +131,7 @@ async def _answering(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):
             yield
             writer.close()
-            await writer.wait_closed()
+            await writer.wait_closed()  # until all is written
     except (OSError, TimeoutError, ValueError):
         pass
     finally:
