@@ -16,8 +16,7 @@ from plexus.errors import PlexusError
 from plexus.files import named, write_synced
 
 PRIVATE_MODE, PRIVATE_FOLDER_MODE = 0o600, 0o700
-_PREFIX = "ed25519:"
-_PUBLIC = re.compile(r"ed25519:[0-9a-f]{64}")
+_PUBLIC = re.compile("ed25519:([0-9a-f]{64})")
 
 
 def make_home(path: Path) -> None:
@@ -73,15 +72,15 @@ def load_key(path: Path) -> Ed25519PrivateKey:
 
 def public_text(raw: bytes) -> str:
     """A public key as people pass it on."""
-    return _PREFIX + raw.hex()
+    return f"ed25519:{raw.hex()}"
 
 
 def parse_public(text: str) -> bytes:
     """The 32 bytes that `public_text` wrote."""
-    text = text.strip()
-    if not _PUBLIC.fullmatch(text):
-        raise PlexusError(f"{text[:80]!r} is not a public key: expected ed25519: and 64 hex digits")
-    return bytes.fromhex(text.removeprefix(_PREFIX))
+    found = _PUBLIC.fullmatch(text.strip())
+    if found is None:
+        raise PlexusError(f"{text.strip()[:80]!r} is not a public key: expected ed25519: and 64 hex digits")
+    return bytes.fromhex(found[1])
 
 
 def short(key: bytes) -> str:

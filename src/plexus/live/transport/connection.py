@@ -61,7 +61,7 @@ class RaceError(RefusedError):
     """Both sides dialled at once, and this connection is not the one that is kept."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Connection(asyncio.BufferedProtocol):
     """An asyncio protocol; the hub decides about it and gets told of its life."""
 

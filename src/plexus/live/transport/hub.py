@@ -40,7 +40,7 @@ QUIET_S = 0.5
 """A relayed link is replaced by a direct one when nothing was said on it for so long."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Hub:
     """The transport of one node."""
 
