@@ -574,7 +574,7 @@ def test_bytes_are_counted_by_what_they_are(party: Party) -> None:
             assert sent == {"other": [1, HEAD_BYTES + 5], "model": [1, len(data)], "view": [1, 11]}
             [transfer] = a.hub.traffic.transfers
             # Not the message itself: its model would be kept with it.
-            assert (transfer.to, transfer.what, transfer.cut) == (b.key, (str, 0), False)
+            assert (transfer.to, transfer.message, transfer.round, transfer.cut) == (b.key, str, 0, False)
             assert transfer.began_at < transfer.ended_at
             swapped = {"sent": "received", "received": "sent"}
             for name, count in a.hub.traffic.counts.items():

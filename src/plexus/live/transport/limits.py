@@ -192,8 +192,8 @@ class Transfer(NamedTuple):
     """A model that was sent, or part of it."""
 
     to: bytes
-    what: tuple[type, int] | None
-    """The kind of its message, and the round; of a probe nothing."""
+    message: type
+    round: int
     began_at: float
     ended_at: float
     cut: bool
@@ -220,19 +220,16 @@ class ByteCounts:
         self.note(MESSAGE, len(message), sent=True)
         kind = wire.MESSAGE_TYPES.get(message[wire.LENGTH_BYTES + 1])
         # Another one is of a protocol of the user's own.
-        self._add(OTHER if kind is None else NAMES.get(kind, OTHER), len(message))
+        self.add(OTHER if kind is None else NAMES.get(kind, OTHER), len(message))
 
     def ended(self, transfer: Transfer, message_bytes: int, model_bytes: int) -> None:
         """A model was sent, or part of it, behind its message."""
-        if transfer.what is None:
-            self._add(PROBE, message_bytes + model_bytes)
-            return
-        self._add(VIEW, message_bytes)
+        self.add(VIEW, message_bytes)
         if model_bytes:
-            self._add(MODEL, model_bytes)
+            self.add(MODEL, model_bytes)
             self.transfers.append(transfer)
 
-    def _add(self, name: str, size_bytes: int) -> None:
+    def add(self, name: str, size_bytes: int) -> None:
         self.sent[name][0] += 1
         self.sent[name][1] += size_bytes
 

@@ -377,8 +377,10 @@ class Sending:
         if outgoing in self._granted:
             self._granted.remove(outgoing)
         del self.under_way[outgoing.number]
-        what = None if outgoing.tag is None else (type(outgoing.tag), ordinal_of(outgoing.tag))
-        transfer = Transfer(self._key, what, outgoing.offered_at, self._now(), cut=reason is not None)
+        tag, cut = outgoing.tag, reason is not None
+        if tag is None:
+            self._traffic.add(PROBE, outgoing.message_bytes + outgoing.moved_bytes)
+            return
+        transfer = Transfer(self._key, type(tag), ordinal_of(tag), outgoing.offered_at, self._now(), cut)
         self._traffic.ended(transfer, outgoing.message_bytes, outgoing.moved_bytes)
-        if outgoing.tag is not None:
-            self._inbox.outcome(self._key, outgoing.tag, reason)
+        self._inbox.outcome(self._key, tag, reason)
