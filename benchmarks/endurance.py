@@ -31,7 +31,7 @@ from plexus.errors import PlexusError
 from plexus.live.fleet.fleet import Fleet
 from plexus.live.fleet.members import Member
 from plexus.live.identity.authority import REVOKED_FILE, Authority
-from plexus.live.identity.keys import create_key, raw_public
+from plexus.live.identity.keys import create_key
 from plexus.live.identity.session_file import Session
 from plexus.live.operator.control import ask
 from plexus.live.operator.log import LOG_FILE
@@ -184,7 +184,7 @@ class Operation:
         await self._plexus("renew", other.id, "--days", "30", "--out", str(other.home / "node.crt"))
         visitor = self._fleet.out / f"visitor-{self._hours}"
         visitor.mkdir()
-        public = raw_public(create_key(visitor / "node.key").public_key())
+        public = create_key(visitor / "node.key").public_key().public_bytes_raw()
         authority = Authority.load(self._folder)
         authority.invite(public, self._session.digest, timedelta(days=1))
         await self._plexus("remove", f"ed25519:{public.hex()}")

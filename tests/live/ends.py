@@ -84,7 +84,7 @@ class End:
         self.hub.send(other.key, len(payload).to_bytes(4, "big") + payload)
 
     def send_model(self, other: End, data: bytes, tag: Any, name: bytes = b"a model") -> None:
-        self.hub.send_model(other.key, name, LiveModel(memoryview(data), seal(data)), tag)
+        self.hub.send(other.key, name, tag, LiveModel(memoryview(data), seal(data)))
 
     def warnings(self) -> list[dict[str, Any]]:
         return [msgspec.json.decode(line) for line in self.log.getvalue().splitlines()]
@@ -113,11 +113,8 @@ class End:
     def not_coming(self, src: bytes, body: Any) -> None:
         self.withdrawn.append(body)
 
-    def sent(self, dst: bytes, tag: Any) -> None:
-        self.fates.append((tag, "sent"))
-
-    def not_sent(self, dst: bytes, tag: Any, reason: str) -> None:
-        self.fates.append((tag, reason))
+    def outcome(self, dst: bytes, tag: Any, reason: str | None) -> None:
+        self.fates.append((tag, reason or "sent"))
 
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None:
         self.rates.append((sent, size_bytes / seconds))

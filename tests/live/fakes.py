@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -109,8 +110,7 @@ class Recorder:
 
     def not_coming(self, src: bytes, body: Any) -> None: ...
     def overdue(self, src: bytes) -> None: ...
-    def sent(self, dst: bytes, tag: Any) -> None: ...
-    def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
+    def outcome(self, dst: bytes, tag: Any, reason: str | None) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
     def link_down(self, key: bytes, reason: str) -> None: ...
 
@@ -135,7 +135,7 @@ class StubOwner:
     def hello(self, observed: Address) -> Hello:
         return Hello(self.admission.session.digest, bytes(8), NO_ADDRESS, 1, pack(observed))
 
-    def begin_handshake(self, connection: Connection, host: str) -> bool:
+    def begin_handshake(self, connection: Connection) -> bool:
         return True
 
     def greeted(self, connection: Connection, hello: Hello) -> None: ...
@@ -145,6 +145,12 @@ class StubOwner:
         return PeerLink(self, connection, hello)  # type: ignore[arg-type]
 
     def closed(self, connection: Connection, reason: str) -> None: ...
+
+    def guarded(self, where: str, action: Callable[..., None], *arguments: Any) -> None:
+        try:
+            action(*arguments)
+        except Exception:
+            self.failed(where)
 
     def failed(self, where: str) -> None:
         self.failures.append(traceback.format_exc())

@@ -7,13 +7,13 @@ from pathlib import Path
 from plexus.cli.session import read_session_file
 from plexus.live.identity.admission import KEY_FILE
 from plexus.live.identity.authority import CERTIFICATE_FILE, certificate_public, load_certificates
-from plexus.live.identity.keys import load_key, raw_public
+from plexus.live.identity.keys import load_key
 from plexus.protocol.roster import key_of
 
 
 def node_keys(homes: list[Path]) -> list[bytes]:
     """The keys of the nodes in these homes, in the same order."""
-    return [key_of(raw_public(load_key(home / KEY_FILE).public_key())) for home in homes]
+    return [key_of(load_key(home / KEY_FILE).public_key().public_bytes_raw()) for home in homes]
 
 
 def authority_public(session: Path) -> bytes:

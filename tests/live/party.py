@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
 from plexus.live.identity.authority import REVOKED_FILE, Authority
-from plexus.live.identity.keys import create_key, raw_public
+from plexus.live.identity.keys import create_key
 from plexus.live.identity.session_file import Session, found_session
 from plexus.live.transport.addresses import Address
 from plexus.live.transport.frames import Hello, Kind, frame
@@ -42,7 +42,7 @@ class Party:
         """A node's home with key and certificate."""
         home = self.directory / name
         home.mkdir()
-        public = raw_public(create_key(home / KEY_FILE).public_key())
+        public = create_key(home / KEY_FILE).public_key().public_bytes_raw()
         text = self.authority.invite(public, digest or self.session.digest, valid)
         (home / CERTIFICATE_FILE).write_text(text)
         return home

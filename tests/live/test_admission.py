@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from plexus.errors import PlexusError
 from plexus.files import lock_directory
@@ -26,7 +28,7 @@ from plexus.live.identity.admission import (
     RefusedError,
 )
 from plexus.live.identity.authority import pem
-from plexus.live.identity.keys import create_key, load_key, raw_public
+from plexus.live.identity.keys import create_key, load_key
 from plexus.live.operator.log import Log
 from plexus.live.transport.tls import Tls
 from tests.live.disks import damaged
@@ -166,7 +168,7 @@ def test_revocations_survive_a_restart_and_can_be_put_beside_the_certificate(par
 
 def test_who_was_removed_is_told_that_it_may_be_invited_again(party: Party) -> None:
     a, b = party.admission("a"), party.admission("b")
-    party.authority.remove(a.key)
+    party.authority.revoke(a.key, for_good=False)
     party.authority.revoke(b.key)
     for each in (a, b):
         each.adopt(each.read(party.revocations()))
@@ -183,7 +185,7 @@ def test_a_revoked_key_is_out_for_good_whatever_other_certificate_it_has(party: 
     [record] = (party.directory / "session" / "issued").iterdir()
     record.unlink()
     b = party.admission("b")
-    public = raw_public(load_key(party.directory / "a" / "node.key").public_key())
+    public = load_key(party.directory / "a" / "node.key").public_key().public_bytes_raw()
     party.authority.invite(public, party.session.digest, timedelta(days=1))
     party.authority.revoke(a.key)
     assert b.adopt(b.read(party.revocations()))
@@ -211,16 +213,30 @@ def test_a_shorter_certificate_is_taken_over_only_if_the_longer_one_was_taken_ba
     assert [json.loads(line)["event"] for line in said.getvalue().splitlines()] == [
         "shorter_certificate_ignored"
     ]
-    party.authority.remove(admission.key)
+    party.authority.revoke(admission.key, for_good=False)
     assert renewed(10) == 10
     assert not admission.is_revoked
     assert renewed(40) == 40
     assert said.getvalue().count("certificate_renewed") == 2
 
 
+def test_nobody_issues_a_certificate_while_those_of_a_node_are_taken_back(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, found = party.admission("a").key, authority.Authority._of
+
+    def look(its: authority.Authority, node: bytes) -> list[x509.Certificate]:
+        with pytest.raises(PlexusError, match="another command is using this session's authority"):
+            its.invite(bytes(32), party.session.digest, timedelta(days=1))
+        return found(its, node)
+
+    monkeypatch.setattr(authority.Authority, "_of", look)
+    assert party.authority.revoke(key, for_good=False) == 1
+
+
 def test_a_list_names_all_who_were_ever_admitted_and_until_when(party: Party) -> None:
     soon, late = party.home("soon", valid=timedelta(seconds=-1)), party.home("late", valid=timedelta(days=9))
-    publics = [raw_public(load_key(home / "node.key").public_key()) for home in (soon, late)]
+    publics = [load_key(home / "node.key").public_key().public_bytes_raw() for home in (soon, late)]
     party.authority.invite(publics[1], party.session.digest, timedelta(days=1))
     nodes = list(party.admission("a").list.nodes.values())
     assert [node.public for node in nodes[:2]] == publics
@@ -243,6 +259,23 @@ def test_a_list_that_does_not_say_who_is_admitted_is_of_an_earlier_version(party
     (home / CERTIFICATE_FILE).write_text(text[: text.index("-----BEGIN X509 CRL")] + _older_list(party))
     with pytest.raises(PlexusError, match=r"earlier versions: invite again with `plexus session invite`"):
         Admission(home, party.session)
+
+
+def test_certificates_of_somebody_elses_authority_are_one_line(party: Party) -> None:
+    """As of a web server: keys of another kind, and the last one signed by itself."""
+    home, key = party.home("a"), ec.generate_private_key(ec.SECP256R1())
+    name, now = x509.Name([]), datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
+    foreign = pem(builder.sign(key, hashes.SHA256()))
+    (home / CERTIFICATE_FILE).write_text(
+        2 * foreign + party.authority.directory.joinpath(REVOKED_FILE).read_text()
+    )
+    with pytest.raises(PlexusError, match=r"node.crt: a signature is not the authority's"):
+        Admission(home, party.session)
+    (party.authority.directory / "authority.crt").write_text(foreign)
+    with pytest.raises(PlexusError, match=r"authority.crt: a signature is not the authority's"):
+        authority.Authority.load(party.authority.directory)
 
 
 def _older_list(party: Party) -> str:

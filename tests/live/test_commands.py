@@ -27,7 +27,7 @@ from plexus.learn.saved import load_model
 from plexus.learn.tasks import create_task
 from plexus.live.fleet.fleet import free_ports
 from plexus.live.identity.authority import Authority
-from plexus.live.identity.keys import create_key, make_home, raw_public
+from plexus.live.identity.keys import create_key, make_home
 from plexus.live.state import STATE_FILE, State, encode_state, read_state
 from plexus.runs.model_files import metadata_of
 
@@ -330,7 +330,7 @@ def test_what_is_wrong_is_said_in_one_line(
     homes = {"damaged": b"rubbish", "strange": encode_state(strange), "spoilt": encode_state(strange)}
     for name, state in homes.items():
         make_home(Path(name))
-        public = raw_public(create_key(Path(name) / "node.key").public_key())
+        public = create_key(Path(name) / "node.key").public_key().public_bytes_raw()
         text = authority.invite(public, session.digest, timedelta(days=1))
         (Path(name) / "node.crt").write_text(text)
         (Path(name) / "state.bin").write_bytes(state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,27 @@ def test_a_peer_that_does_not_answer_is_not_called_gone(
             ask(tmp_path, "status")
     with pytest.raises(PlexusError, match="no peer is running here"):
         ask(tmp_path, "status")
+
+
+def test_where_metrics_cannot_be_served_is_said_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise OSError("could not bind on any address")  # of later Pythons: without a number
+
+    monkeypatch.setattr(asyncio, "start_server", refuse)
+    with pytest.raises(PlexusError, match=r"^--metrics \[::1\]:7000: could not bind on any address$"):
+        asyncio.run(serve_metrics(("::1", 7000), large))
+
+
+def test_a_peer_that_ends_before_it_answers_is_gone(tmp_path: Path) -> None:
+    def end(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        connection.recv(100)
+        connection.close()
+
+    with socket.socket(socket.AF_UNIX) as ending, ThreadPoolExecutor(1) as pool:
+        ending.bind(str(socket_path(tmp_path)))
+        ending.listen()
+        ended = pool.submit(end, ending)
+        with pytest.raises(PlexusError, match="no peer is running here"):
+            ask(tmp_path, "status")
+        ended.result()

@@ -58,7 +58,7 @@ def test_five_hosts_with_half_open_connections_do_not_keep_a_newcomer_out(party:
         async with besieged(party) as (a, b):
             hosts = OUTSIDERS[:5]
             async with half_open(a.address, 32 * hosts):
-                await a.until(lambda: len(a.hub.handshakes) == Limits().max_handshakes)
+                await a.until(lambda: len(a.hub.handshakes.under_way) == Limits().max_handshakes)
                 # Whatever is closed is opened again: there is never room.
                 async with half_open(a.address, 8 * hosts):
                     assert await b.hub.dialler.introduce(a.address) is None
@@ -73,9 +73,9 @@ def test_who_just_came_is_not_sent_away_for_somebody_who_has_as_many(party: Part
     async def story() -> None:
         limits = Limits(max_handshakes=FULL, handshake_grace_s=60)
         async with besieged(party, limits) as (a, b), half_open(a.address, OUTSIDERS[:FULL]):
-            await a.until(lambda: len(a.hub.handshakes) == FULL)
+            await a.until(lambda: len(a.hub.handshakes.under_way) == FULL)
             assert await b.hub.dialler.introduce(a.address) is not None
-            assert len(a.hub.handshakes) == FULL
+            assert len(a.hub.handshakes.under_way) == FULL
 
     asyncio.run(story())
 
@@ -84,10 +84,10 @@ def test_the_oldest_makes_way_when_it_has_had_its_time(party: Party) -> None:
     async def story() -> None:
         limits = Limits(max_handshakes=FULL, handshake_grace_s=0)
         async with besieged(party, limits) as (a, b), half_open(a.address, OUTSIDERS[:FULL]) as they:
-            await a.until(lambda: len(a.hub.handshakes) == FULL)
+            await a.until(lambda: len(a.hub.handshakes.under_way) == FULL)
             assert await b.hub.dialler.introduce(a.address) is None
             assert await hears(they[0]) == b"", "the first who came was closed"
-            assert len(a.hub.handshakes) == FULL - 1
+            assert len(a.hub.handshakes.under_way) == FULL - 1
 
     asyncio.run(story())
 
@@ -103,7 +103,7 @@ def test_a_host_of_members_goes_before_outsiders(party: Party, known_by: str) ->
                 b.hub.links[a.key].connection.close("for a while")
                 await a.until(lambda: not a.is_linked(b))
             async with half_open(a.address, OUTSIDERS[:FULL]):
-                await a.until(lambda: len(a.hub.handshakes) == FULL)
+                await a.until(lambda: len(a.hub.handshakes.under_way) == FULL)
                 assert await b.hub.dialler.introduce(a.address) is None
 
     asyncio.run(story())
@@ -114,12 +114,12 @@ def test_outsiders_do_not_push_members_out(party: Party) -> None:
         async with besieged(party, Limits(max_handshakes=FULL, handshake_grace_s=0)) as (a, b):
             a.learn(b.key, (OUTSIDERS[0], 7000))
             async with half_open(a.address, FULL * [OUTSIDERS[0]]):
-                await a.until(lambda: len(a.hub.handshakes) == FULL)
+                await a.until(lambda: len(a.hub.handshakes.under_way) == FULL)
                 async with half_open(a.address, OUTSIDERS[1:10]) as others:
                     for each in others:
                         with suppress(ConnectionResetError):
                             assert await hears(each) == b""
-                assert len(a.hub.handshakes) == FULL
+                assert len(a.hub.handshakes.under_way) == FULL
 
     asyncio.run(story())
 

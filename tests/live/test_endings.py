@@ -20,7 +20,7 @@ from plexus.errors import PlexusError
 from plexus.live.fleet.fleet import free_ports
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
 from plexus.live.identity.authority import Authority
-from plexus.live.identity.keys import create_key, raw_public, short
+from plexus.live.identity.keys import create_key, short
 from plexus.live.identity.session_file import SESSION_FILE, found_session
 from plexus.live.operator.control import ask
 from plexus.live.state import STATE_FILE, newest_model, read_state
@@ -86,7 +86,7 @@ class Session:
     def admit(self, number: int, valid: timedelta = timedelta(days=1)) -> None:
         home = self.homes[number]
         home.mkdir(mode=0o700, exist_ok=True)
-        public = raw_public(create_key(home / KEY_FILE).public_key())
+        public = create_key(home / KEY_FILE).public_key().public_bytes_raw()
         self.ids[number] = short(key_of(public))
         text = self.authority.invite(public, self.digest, valid)
         (home / CERTIFICATE_FILE).write_text(text)

@@ -11,7 +11,7 @@ import pytest
 
 from plexus.live.identity.admission import Admission
 from plexus.live.identity.events import SignedRoster
-from plexus.live.identity.keys import load_key, raw_public
+from plexus.live.identity.keys import load_key
 from plexus.live.state import Store
 from plexus.live.transport.limits import Limits
 from plexus.protocol import wire
@@ -217,7 +217,7 @@ def test_what_was_signed_in_another_session_counts_for_nothing(ends: list[End], 
     a, b, _ = ends
     other = Party(tmp_path / "other")
     home = tmp_path / "a"
-    public = raw_public(load_key(home / "node.key").public_key())
+    public = load_key(home / "node.key").public_key().public_bytes_raw()
     (home / "node.crt").write_text(other.authority.invite(public, other.session.digest, timedelta(days=1)))
     (home / "revoked.crl").unlink(missing_ok=True)
     same = End(Admission(home, other.session))

@@ -23,7 +23,7 @@ from plexus.live.fleet.fleet import Fleet
 from plexus.live.fleet.members import Member
 from plexus.live.identity.admission import KEY_FILE, REVOKED_FILE
 from plexus.live.identity.authority import Authority
-from plexus.live.identity.keys import create_key, load_key, raw_public
+from plexus.live.identity.keys import create_key, load_key
 from plexus.live.models import SEAL_BYTES
 from plexus.live.operator.control import ask
 from plexus.live.operator.log import ALIKE
@@ -110,7 +110,7 @@ class Fortress:
     def home(self, out: Path, **options: Any) -> Path:
         """Credentials that the authority has issued."""
         out.mkdir(parents=True)
-        public = raw_public(create_key(out / KEY_FILE).public_key())
+        public = create_key(out / KEY_FILE).public_key().public_bytes_raw()
         digest = options.pop("digest", self.digest)
         (out / "node.crt").write_text(
             self.authority.invite(public, digest, options.pop("valid", timedelta(days=1)))
@@ -215,7 +215,7 @@ def greeting(fortress: Fortress, digest: bytes | None = None) -> bytes:
 def revoked(fortress: Fortress, tmp_path: Path) -> Path:
     """Somebody of whose revocation the peer knows; that is the last thing its node hears of it."""
     home = fortress.home(tmp_path / "revoked")
-    fortress.authority.revoke(key_of(raw_public(load_key(home / KEY_FILE).public_key())))
+    fortress.authority.revoke(key_of(load_key(home / KEY_FILE).public_key().public_bytes_raw()))
     newest = (fortress.fleet.out / "session" / "revoked.crl").read_text()
     (fortress.peer.home / REVOKED_FILE).write_text(newest)
     time.sleep(2.5)  # until it looks

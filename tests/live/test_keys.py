@@ -11,7 +11,7 @@ import pytest
 
 from plexus.errors import PlexusError
 from plexus.live.identity.authority import KEY_FILE, Authority
-from plexus.live.identity.keys import create_key, load_key, parse_public, public_text, raw_public
+from plexus.live.identity.keys import create_key, load_key, parse_public, public_text
 from plexus.live.identity.session_file import SESSION_FILE, found_session
 from plexus.protocol.roster import key_of
 from tests.live.disks import fill, small_disk
@@ -23,7 +23,7 @@ def test_a_key_is_readable_by_its_owner_alone_and_never_overwritten(tmp_path: Pa
     path = tmp_path / "key"
     key = create_key(path)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert raw_public(load_key(path).public_key()) == raw_public(key.public_key())
+    assert load_key(path).public_key().public_bytes_raw() == key.public_key().public_bytes_raw()
     with pytest.raises(PlexusError, match="File exists"):
         create_key(path)
     path.chmod(0o640)

@@ -74,7 +74,7 @@ def test_where_a_node_is_is_what_most_members_see(party: Party) -> None:
         async with ends(party, "abcde") as (a, told, liar, *honest):
             lie, port = ("203.0.113.9", 1), a.address[1]
             liar.hub.hello = lambda _: Hub.hello(liar.hub, lie)  # type: ignore[method-assign]
-            a.hub._dial_only = told.hub._dial_only = False
+            a.hub.dial_only = told.hub.dial_only = False
             found = []
             for each in (liar, *honest, liar):
                 if each.is_linked(a):
@@ -361,7 +361,7 @@ def test_senders_wait_until_the_receiver_has_room(party: Party) -> None:
             a.holding = []
             for sender in (b, c, d):
                 sender.send_model(a, bytes(1000), "tag")
-            await a.until(lambda: len(a.models) == 2 and a.buffers.waiting == 1)
+            await a.until(lambda: len(a.models) == 2 and len(a.buffers.waiting) == 1)
             a.buffers.give_back(a.holding[0])
             await a.until(lambda: len(a.models) == 3)
 
@@ -574,7 +574,7 @@ def test_bytes_are_counted_by_what_they_are(party: Party) -> None:
             assert sent == {"other": [1, HEAD_BYTES + 5], "model": [1, len(data)], "view": [1, 11]}
             [transfer] = a.hub.traffic.transfers
             # Not the message itself: its model would be kept with it.
-            assert (transfer.to, transfer.what, transfer.cut) == (b.key, (str, 0), False)
+            assert (transfer.to, transfer.message, transfer.round, transfer.cut) == (b.key, str, 0, False)
             assert transfer.began_at < transfer.ended_at
             swapped = {"sent": "received", "received": "sent"}
             for name, count in a.hub.traffic.counts.items():
@@ -606,9 +606,9 @@ def test_handshakes_that_are_over_do_not_count_any_more(party: Party, dialled: s
             await b.open(("::", 0))
             for _ in range(5):
                 _, writer = await asyncio.open_connection(dialled, b.address[1])
-                await b.until(lambda: len(b.hub.handshakes) == 1)
+                await b.until(lambda: len(b.hub.handshakes.under_way) == 1)
                 writer.close()
-                await b.until(lambda: len(b.hub.handshakes) == 0)
+                await b.until(lambda: len(b.hub.handshakes.under_way) == 0)
             assert await a.hub.dialler.introduce((dialled, b.address[1])) is None
             await b.hub.close("the test is over")
 

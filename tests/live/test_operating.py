@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from plexus.live.identity.authority import Authority, load_list
-from plexus.live.identity.keys import create_key, public_text, raw_public
+from plexus.live.identity.keys import create_key, public_text
 from plexus.live.state import STATE_FILE, read_state
 from tests.live.homes import authority_public
 from tests.live.test_course import SPEC, Course, course  # noqa: F401
@@ -37,7 +37,7 @@ def plexus(*words: object) -> int:
 
 def new_key(place: Path, name: str) -> str:
     (place / name).mkdir()
-    return public_text(raw_public(create_key(place / name / "node.key").public_key()))
+    return public_text(create_key(place / name / "node.key").public_key().public_bytes_raw())
 
 
 def authority_key(authority: Path) -> Ed25519PublicKey:

@@ -76,9 +76,9 @@ def live_a_little(tables: PeerTables, clock: Clock, traffic: ByteCounts) -> None
     clock.now_s += 1
     tables.fact(TrainingInterrupted(5, 5))
     traffic.message(b"\0\0\0\2\x93\x01")  # a ping
-    sent = Transfer(THIRD, (AggregateRequest, 5), clock.now_s - 0.5, clock.now_s, cut=False)
+    sent = Transfer(THIRD, AggregateRequest, 5, clock.now_s - 0.5, clock.now_s, cut=False)
     traffic.ended(sent, 200, 1000)
-    traffic.ended(sent._replace(to=OTHER, what=(TrainRequest, 5), cut=True), 200, 100)
+    traffic.ended(sent._replace(to=OTHER, message=TrainRequest, cut=True), 200, 100)
     tables.fact(completed(5))
     tables.evaluated(MEASURE, 5, Evaluated(1, 0.75, 0.5))
     tables.look(traffic).result()

@@ -131,7 +131,7 @@ def test_another_relay_takes_over(party: Party) -> None:
 def test_who_has_lost_all_relays_dials_those_that_it_knows(party: Party) -> None:
     async def story() -> None:
         async with hidden(party, limits=HASTY) as (a, b, r):
-            a.hub._dial_only = False
+            a.hub.dial_only = False
             assert (a.hub.links_wanted, b.hub.links_wanted) == (0, HASTY.max_links)
             await r.hub.close("gone")
             await a.until(lambda: not a.hub.links and not b.hub.links)
@@ -279,7 +279,7 @@ def test_a_relayed_link_is_not_relayed_again(party: Party) -> None:
             attempt = Connection(a.hub, dialled=True, expected=c.key, relay=b.key)
             link = a.hub.links[b.key]
             RelayedTransport(link, link.streams.begin(Kind.OPEN, c.key), attempt)
-            await attempt.settled
+            await attempt.settled.wait()
             assert "a relayed link is not relayed again" in str(attempt.reason)
             (warning,) = [line for line in b.warnings() if line["event"] == "Refused"]
             assert warning["peer"] == short(a.key)

@@ -70,11 +70,13 @@ class FakeHub:
         self.sent: list[tuple[bytes, bytes]] = []
         self.models: list[tuple[bytes, LiveModel, Any]] = []
 
-    def send(self, key: bytes, frame: Callable[[int], bytes], tag: Any = None) -> None:
-        self.sent.append((key, frame(wire.WIRE_VERSION)))
-
-    def send_model(self, key: bytes, payload: bytes, model: LiveModel, tag: Any) -> None:
-        self.models.append((key, model, tag))
+    def send(
+        self, key: bytes, frame: Callable[[int], bytes], tag: Any = None, model: LiveModel | None = None
+    ) -> None:
+        if model is None:
+            self.sent.append((key, frame(wire.WIRE_VERSION)))
+        else:
+            self.models.append((key, model, tag))
 
 
 class Bench:
@@ -337,8 +339,8 @@ def test_the_node_is_told_what_did_not_arrive_and_which_links_broke(tmp_path: Pa
     async def story(bench: Bench) -> None:
         seen = events_seen(bench)
         request = AggregateRequest(5, 4, 4, 3, 1, View.of(1).snapshot(), bench.initial)
-        bench.runtime.not_sent(PEERS[1], request, DECLINED)
-        bench.runtime.not_sent(PEERS[2], Ping(1, 2), UNREACHABLE)
+        bench.runtime.outcome(PEERS[1], request, DECLINED)
+        bench.runtime.outcome(PEERS[2], Ping(1, 2), UNREACHABLE)
         bench.runtime.link_down(PEERS[3], "connection lost")
         assert seen == [], "not in the midst of something else"
         await bench.settle()

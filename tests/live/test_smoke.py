@@ -21,7 +21,7 @@ from plexus.live.fleet.fleet import LOOPBACK, Fleet
 from plexus.live.fleet.members import Member
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, REVOKED_FILE
 from plexus.live.identity.authority import Authority
-from plexus.live.identity.keys import create_key, raw_public
+from plexus.live.identity.keys import create_key
 from plexus.live.identity.session_file import SESSION_FILE
 from plexus.live.operator.control import ask
 from plexus.spec.experiment import parse_spec
@@ -143,7 +143,7 @@ async def _a_member_says_goodbye_at_once(smoke: Smoke, host: Member, out: Path) 
     """TLS and nothing else: a handshake with good credentials, then close_notify."""
     home = out / "visitor"
     home.mkdir()
-    public = raw_public(create_key(home / KEY_FILE).public_key())
+    public = create_key(home / KEY_FILE).public_key().public_bytes_raw()
     authority = Authority.load(out / "session")
     digest = session_digest(out / "session" / SESSION_FILE)
     (home / CERTIFICATE_FILE).write_text(authority.invite(public, digest, timedelta(hours=1)))

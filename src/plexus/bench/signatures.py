@@ -16,7 +16,6 @@ from plexus.bench.transport import Homes
 from plexus.errors import PlexusError
 from plexus.live.identity.admission import Admission
 from plexus.live.identity.events import SignedRoster, statement
-from plexus.live.identity.keys import raw_public
 from plexus.protocol import wire
 from plexus.protocol.messages import ViewReply
 from plexus.protocol.roster import Entry, key_of
@@ -44,7 +43,7 @@ def bench_signatures(nodes: int, fleet: Path | None = None) -> SignaturesBench:
     with TemporaryDirectory() as name:
         homes = Homes(Path(name))
         keys = [Ed25519PrivateKey.generate() for _ in range(nodes)]
-        publics = [raw_public(key.public_key()) for key in keys]
+        publics = [key.public_key().public_bytes_raw() for key in keys]
         homes.authority.invite_all(publics, homes.session.digest, timedelta(days=1))
         admission = Admission(homes.new(), homes.session)
         sender, receiver = SignedRoster(admission, nodes + 1), SignedRoster(admission, nodes + 1)

@@ -29,7 +29,7 @@ from msgspec import Struct
 from plexus.learn.rules import MeanRule
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE, Admission
 from plexus.live.identity.authority import Authority
-from plexus.live.identity.keys import create_key, raw_public
+from plexus.live.identity.keys import create_key
 from plexus.live.identity.session_file import Session, found_session
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.operator.log import Log
@@ -110,7 +110,7 @@ class Homes:
     def new(self) -> Path:
         home = self._directory / str(next(self._numbers))
         home.mkdir()
-        public = raw_public(create_key(home / KEY_FILE).public_key())
+        public = create_key(home / KEY_FILE).public_key().public_bytes_raw()
         text = self.authority.invite(public, self.session.digest, timedelta(days=1))
         (home / CERTIFICATE_FILE).write_text(text)
         return home
@@ -168,8 +168,7 @@ class Echo:
 
     def not_coming(self, src: bytes, body: Any) -> None: ...
     def overdue(self, src: bytes) -> None: ...
-    def sent(self, dst: bytes, tag: Any) -> None: ...
-    def not_sent(self, dst: bytes, tag: Any, reason: str) -> None: ...
+    def outcome(self, dst: bytes, tag: Any, reason: str | None) -> None: ...
     def link_down(self, key: bytes, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
     def list_offered(self, src: bytes, list_der: bytes) -> None: ...
@@ -196,16 +195,16 @@ class Near(Echo):
         self.far_key = b""
         self.roster = LiveRoster(admission.session.digest, admission.key, 100)
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()
-        self._done: asyncio.Queue[str] = asyncio.Queue()
+        self._done: asyncio.Queue[str | None] = asyncio.Queue()
 
     async def send(self, model: LiveModel, samples: int = 1) -> float:
         """Send a model as if to an aggregator; the seconds until the other side has checked it."""
         body = AggregateRequest(2, 1, 2, MODELS, samples, View.of(1).snapshot(), None)
         frame = wire.encode(body, self.roster, len(model.data))
         began = time.perf_counter()
-        self.hub.send_model(self.far_key, frame[wire.LENGTH_BYTES :], model, "model")
-        outcome = await self._done.get()
-        assert outcome == "sent", outcome
+        self.hub.send(self.far_key, frame[wire.LENGTH_BYTES :], "model", model)
+        reason = await self._done.get()
+        assert reason is None, reason
         return time.perf_counter() - began
 
     async def ping(self) -> float:
@@ -217,10 +216,7 @@ class Near(Echo):
     def message(self, src: bytes, payload: bytes) -> None:
         self._answers.put_nowait(payload)
 
-    def sent(self, dst: bytes, tag: Any) -> None:
-        self._done.put_nowait("sent")
-
-    def not_sent(self, dst: bytes, tag: Any, reason: str) -> None:
+    def outcome(self, dst: bytes, tag: Any, reason: str | None) -> None:
         self._done.put_nowait(reason)
 
 

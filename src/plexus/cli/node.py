@@ -18,7 +18,7 @@ from plexus.cli.session import check_deployable, read_session_file
 from plexus.errors import PlexusError
 from plexus.learn.rules import built
 from plexus.live.identity.admission import KEY_FILE
-from plexus.live.identity.keys import create_key, exposure, load_key, make_home, public_text, raw_public
+from plexus.live.identity.keys import create_key, exposure, load_key, make_home, public_text
 from plexus.live.operator.control import ask, wait_until_gone
 from plexus.live.operator.log import Log
 from plexus.live.peer import Peer, PeerConfig
@@ -44,7 +44,7 @@ def key(home: Path) -> None:
         click.echo(exposed, err=True)
     file = home / KEY_FILE
     own = load_key(file) if file.exists() else create_key(file)
-    click.echo(public_text(raw_public(own.public_key())))
+    click.echo(public_text(own.public_key().public_bytes_raw()))
 
 
 @node.command()

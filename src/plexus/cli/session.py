@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 import tomllib
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -146,7 +145,7 @@ def remove(directory: Path, node_name: str) -> None:
     Copy the new revoked.crl into the home of one running peer: it tells the others at once. NODE may be
     invited again, with the same key.
     """
-    _take_back(directory, node_name, Authority.remove, "took back")
+    _take_back(directory, node_name, "took back", for_good=False)
 
 
 @session.command()
@@ -158,13 +157,13 @@ def revoke(directory: Path, node_name: str) -> None:
     Copy the new revoked.crl into the home of one running peer: it tells the others at once. NODE is out
     for good: to admit it again it needs a new key.
     """
-    _take_back(directory, node_name, Authority.revoke, "revoked")
+    _take_back(directory, node_name, "revoked", for_good=True)
 
 
-def _take_back(directory: Path, name: str, how: Callable[[Authority, bytes], int], done: str) -> None:
+def _take_back(directory: Path, name: str, done: str, for_good: bool) -> None:
     authority = Authority.load(directory)
     key = authority.resolve(name)
-    count = how(authority, key)
+    count = authority.revoke(key, for_good)
     click.echo(f"{done} {count} certificates of {key.hex()}; see {directory / REVOKED_FILE}")
 
 

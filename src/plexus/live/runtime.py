@@ -203,13 +203,10 @@ class LiveRuntime:
         if len(others) < len(effect.to):
             self._loop.call_soon(self._receive, 0, body, 0)
         model = getattr(body, "model", None)
-        model_bytes = 0 if model is None else len(model.data)
-        frame = cache(lambda version: wire.encode(body, self.roster, model_bytes, version))
+        model_bytes, head_bytes = (0, 0) if model is None else (len(model.data), wire.LENGTH_BYTES)
+        message = cache(lambda version: wire.encode(body, self.roster, model_bytes, version)[head_bytes:])
         for key in others:
-            if model is None:
-                self.hub.send(key, frame, body)
-            else:
-                self.hub.send_model(key, lambda version: frame(version)[wire.LENGTH_BYTES :], model, body)
+            self.hub.send(key, message, body, model)
 
     def _send_difference(self, effect: api.Send) -> None:
         stops = self._stops
@@ -354,10 +351,9 @@ class LiveRuntime:
         self._refuse(src, OVERDUE, A_MODEL)
         self.step(api.Misbehaved(self.roster.number(src)))
 
-    def sent(self, dst: bytes, body: Any) -> None:
-        """The receiver's node answers by itself."""
-
-    def not_sent(self, dst: bytes, body: Any, reason: str) -> None:
+    def outcome(self, dst: bytes, body: Any, reason: str | None) -> None:
+        if reason is None:
+            return  # the receiver's node answers by itself
         self.log.debug("not_sent", peer=dst, kind=type(body).__name__, reason=reason)
         lost = api.Undelivered(self.roster.number(dst), body, declined=reason == DECLINED)
         self._loop.call_soon(self.step, lost)

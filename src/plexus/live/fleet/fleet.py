@@ -28,7 +28,7 @@ from plexus.live.fleet.members import Member, NodeResult, TraceChurn
 from plexus.live.fleet.shaping import Neighbourhood
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
 from plexus.live.identity.authority import Authority
-from plexus.live.identity.keys import create_key, make_home, raw_public, short
+from plexus.live.identity.keys import create_key, make_home, short
 from plexus.live.identity.session_file import SESSION_FILE, Session, found_session
 from plexus.live.operator.log import suspects
 from plexus.live.state import newest_of, taken_home
@@ -117,7 +117,7 @@ class Fleet:
         homes = [self.out / home_name(number) for number in range(self.nodes)]
         for home in homes:
             make_home(home)
-        publics = [raw_public(create_key(home / KEY_FILE).public_key()) for home in homes]
+        publics = [create_key(home / KEY_FILE).public_key().public_bytes_raw() for home in homes]
         certificates = authority.invite_all(publics, session.digest, timedelta(days=8))
         for number, (home, public) in enumerate(zip(homes, publics, strict=True)):
             (home / CERTIFICATE_FILE).write_text(certificates[number])

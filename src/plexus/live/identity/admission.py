@@ -26,7 +26,7 @@ from plexus.errors import PlexusError, RevokedError
 from plexus.files import write_text
 from plexus.live.identity import authority
 from plexus.live.identity.authority import ANEW, Admitted, AuthorityList, pem
-from plexus.live.identity.keys import load_key, raw_public
+from plexus.live.identity.keys import load_key
 from plexus.live.identity.session_file import Session
 from plexus.protocol.roster import key_of
 
@@ -65,7 +65,7 @@ class Admission:
         self._authority = Ed25519PublicKey.from_public_bytes(session.authority)
         private = load_key(home / KEY_FILE)
         self.sign = private.sign
-        self._public = raw_public(private.public_key())
+        self._public = private.public_key().public_bytes_raw()
         self._own, self._anchor = self._read_own()
         if (begins := self._own.not_valid_before_utc) > datetime.now(UTC):
             wrong = f"begins on {begins:%Y-%m-%d %H:%M} UTC, still to come: is this machine's clock wrong?"

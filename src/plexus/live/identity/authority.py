@@ -31,7 +31,7 @@ from msgspec import Struct
 from plexus.checked import suggest
 from plexus.errors import PlexusError
 from plexus.files import lock_directory, named, read_bytes, write_text
-from plexus.live.identity.keys import load_key, parse_public, public_text, raw_public
+from plexus.live.identity.keys import load_key, parse_public, public_text
 from plexus.protocol.roster import key_of
 from plexus.spec import toml
 
@@ -126,7 +126,7 @@ class Authority:
             raise PlexusError(f"{directory / ISSUED}: no such folder; {RESTORE}")
         certificate = load_certificates(directory / CERTIFICATE_FILE, RESTORE)[0]
         check_signature(certificate, certificate, directory / CERTIFICATE_FILE)
-        if raw_public(key.public_key()) != certificate_public(certificate):
+        if key.public_key().public_bytes_raw() != certificate_public(certificate):
             raise PlexusError(f"{directory}: {CERTIFICATE_FILE} does not belong to {KEY_FILE}")
         return cls(directory, key, certificate)
 
@@ -199,10 +199,6 @@ class Authority:
         """Another certificate for a node that was invited before."""
         return self.invite(certificate_public(self._of(node)[0]), digest, valid)
 
-    def remove(self, node: bytes) -> int:
-        """The node leaves in peace: its certificates count no more, and it may be invited again."""
-        return self.revoke(node, for_good=False)
-
     def _names(self) -> dict[str, str]:
         path = self.directory / NAMES_FILE
         if not path.exists():
@@ -224,9 +220,10 @@ class Authority:
         return bytes.fromhex(found[0])
 
     def revoke(self, node: bytes, for_good: bool = True) -> int:
-        """Take back all certificates of the node with this key, which is out for good; the number of them."""
-        serials = {certificate.serial_number for certificate in self._of(node)}
+        """Take back all certificates of the node with this key; the number of them. It is out for good, or
+        leaves in peace and may be invited again."""
         with self._changing() as now:
+            serials = {certificate.serial_number for certificate in self._of(node)}
             if node in now.revoked_nodes:
                 raise PlexusError(f"node {node.hex()} has been revoked already: it is out for good")
             if not for_good:  # others may still speak of it, and are no liars
@@ -238,18 +235,17 @@ class Authority:
     def _of(self, node: bytes) -> list[x509.Certificate]:
         if node not in self.newest_list().nodes:
             raise PlexusError(f"{self.directory}: no certificate was issued to node {node.hex()}")
-        issued = [certificate for certificate in self._issued() if certificate_node(certificate) == node]
+        issued = []
+        for file in sorted((self.directory / ISSUED).glob("*.crt")):
+            [certificate] = load_certificates(file, RESTORE)
+            check_signature(certificate, self._certificate, file)
+            if key_of(certificate_public(certificate)) == node:
+                issued.append(certificate)
         if not issued:
             raise PlexusError(
                 f"{self.directory / ISSUED}: has no certificate of node {node.hex()}; {RESTORE}"
             )
         return issued
-
-    def _issued(self) -> Iterator[x509.Certificate]:
-        for file in sorted((self.directory / ISSUED).glob("*.crt")):
-            [certificate] = load_certificates(file, RESTORE)
-            check_signature(certificate, self._certificate, file)
-            yield certificate
 
     def newest_list(self) -> AuthorityList:
         return load_list(self.directory / REVOKED_FILE, self._key.public_key(), RESTORE)
@@ -309,6 +305,7 @@ def load_certificates(path: Path, remedy: str = ANEW) -> list[x509.Certificate]:
 def check_signature(certificate: x509.Certificate, signer: x509.Certificate, path: Path) -> None:
     """Refuse a certificate (of the file at `path`) that `signer` has not signed as it is."""
     try:
+        certificate_public(certificate)  # those of another kind are none of ours
         certificate.verify_directly_issued_by(signer)
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         raise PlexusError(
@@ -338,12 +335,7 @@ def certificate_public(certificate: x509.Certificate) -> bytes:
     key = certificate.public_key()
     if not isinstance(key, Ed25519PublicKey):
         raise ValueError("not an Ed25519 key")
-    return raw_public(key)
-
-
-def certificate_node(certificate: x509.Certificate) -> bytes:
-    """The key of the node that the certificate admits."""
-    return key_of(certificate_public(certificate))
+    return key.public_bytes_raw()
 
 
 def certificate_session(certificate: x509.Certificate) -> bytes:
@@ -357,6 +349,9 @@ def _unsigned(
 ) -> x509.CertificateBuilder:
     """What all certificates have: those of nodes, and the one with which the authority signs them."""
     now = datetime.now(UTC)
+    unused = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    never = dict.fromkeys((*unused, "encipher_only", "decipher_only"), False)
+    usage = x509.KeyUsage(digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, **never)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -366,15 +361,9 @@ def _unsigned(
         .not_valid_before(now - CLOCK_SKEW)
         .not_valid_after(now + valid)
         .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
-        .add_extension(_usage(signs), critical=True)
+        .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
-
-
-def _usage(signs: bool) -> x509.KeyUsage:
-    unused = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
-    never = dict.fromkeys((*unused, "encipher_only", "decipher_only"), False)
-    return x509.KeyUsage(digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, **never)
 
 
 def _name(common: str, digest: bytes) -> x509.Name:

@@ -5,20 +5,18 @@ The public key is the node's identity; its 16-byte fingerprint is the node's key
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from plexus.errors import PlexusError
-from plexus.files import named
+from plexus.files import named, write_synced
 
 PRIVATE_MODE, PRIVATE_FOLDER_MODE = 0o600, 0o700
-_PREFIX = "ed25519:"
-_PUBLIC = re.compile(r"ed25519:[0-9a-f]{64}")
+_PUBLIC = re.compile("ed25519:([0-9a-f]{64})")
 
 
 def make_home(path: Path) -> None:
@@ -42,13 +40,9 @@ def create_key(path: Path) -> Ed25519PrivateKey:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     with named(path):
-        # Created with its final mode: at no moment can another user open it.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
+        path.touch(PRIVATE_MODE, exist_ok=False)  # at no moment can another user open it
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            write_synced(path, text)
         except OSError:
             path.unlink()  # half a key is none
             raise
@@ -76,21 +70,17 @@ def load_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def raw_public(key: Ed25519PublicKey) -> bytes:
-    return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-
-
 def public_text(raw: bytes) -> str:
     """A public key as people pass it on."""
-    return _PREFIX + raw.hex()
+    return f"ed25519:{raw.hex()}"
 
 
 def parse_public(text: str) -> bytes:
     """The 32 bytes that `public_text` wrote."""
-    text = text.strip()
-    if not _PUBLIC.fullmatch(text):
-        raise PlexusError(f"{text[:80]!r} is not a public key: expected ed25519: and 64 hex digits")
-    return bytes.fromhex(text.removeprefix(_PREFIX))
+    found = _PUBLIC.fullmatch(text.strip())
+    if found is None:
+        raise PlexusError(f"{text.strip()[:80]!r} is not a public key: expected ed25519: and 64 hex digits")
+    return bytes.fromhex(found[1])
 
 
 def short(key: bytes) -> str:

@@ -23,7 +23,7 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.files import read_bytes, write_bytes, write_text
 from plexus.live.identity.authority import ANEW, FOUNDED, ISSUED, KEY_FILE, RESTORE, Authority
-from plexus.live.identity.keys import create_key, make_home, parse_public, public_text, raw_public
+from plexus.live.identity.keys import create_key, make_home, parse_public, public_text
 from plexus.protocol.registry import SERVERS
 from plexus.spec import toml
 
@@ -40,7 +40,6 @@ _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 class Session(Struct, frozen=True):
     name: str
-    nodes: int
     authority: bytes
     """The authority's public key, 32 bytes."""
     digest: bytes
@@ -83,7 +82,7 @@ def found_session(
         raise PlexusError(f"{gone}; {RESTORE}, or found another one elsewhere")
     key = create_key(directory / KEY_FILE)
     try:
-        public = raw_public(key.public_key())
+        public = key.public_key().public_bytes_raw()
         if initial is not None:
             write_bytes(directory / MODEL_FILE, initial.read_bytes())
             spec = {**spec, "task": {**spec["task"], "initial": MODEL_FILE}}
@@ -96,7 +95,7 @@ def found_session(
         for file in files:
             file.unlink(missing_ok=True)
         raise
-    return Session(spec["name"], spec["nodes"], public, digest, frozen, int(weights.get("founded", 0)))
+    return Session(spec["name"], public, digest, frozen, int(weights.get("founded", 0)))
 
 
 def hash_of(path: Path) -> str:
@@ -127,7 +126,7 @@ def read_session(path: Path, said: Mapping[str, Any], spec: Mapping[str, Any]) -
             " changed after `plexus session init`, or is of another version of Plexus"
         )
     founded_s = int(weights.get("founded", 0))  # the digest has been checked
-    return Session(spec["name"], spec["nodes"], authority, actual, weights.get("frozen", ""), founded_s)
+    return Session(spec["name"], authority, actual, weights.get("frozen", ""), founded_s)
 
 
 def _as_said(value: Any, said: Any) -> Any:

@@ -17,7 +17,7 @@ from plexus.errors import PlexusError
 from plexus.files import lock_directory, socket_in
 from plexus.live.operator.log import Log
 from plexus.live.operator.status import PeerStatus, as_prometheus
-from plexus.live.transport.addresses import Address
+from plexus.live.transport.addresses import Address, show
 
 SOCKET_FILE = "control.sock"
 STATUS_PATH = "/status"
@@ -41,7 +41,6 @@ async def serve_control(home: Path, now: Now, stop: Callable[[], None]) -> async
             if command == b"stop":
                 stop()
             writer.write(msgspec.json.encode(now()) + b"\n")
-            await writer.drain()
 
     server = await asyncio.start_unix_server(answer, path, limit=MAX_REQUEST_BYTES)
     path.chmod(0o600)
@@ -56,14 +55,13 @@ def ask(home: Path, command: str) -> dict[str, Any]:
             sock.connect(str(socket_path(home)))
             sock.sendall(command.encode() + b"\n")
             with sock.makefile("rb") as file:
-                answer = file.readline()
+                return msgspec.json.decode(file.readline(), type=dict[str, Any])
         except TimeoutError:
             raise PlexusError(
                 f"{home}: a peer is running here, but has not answered for {REQUEST_TIMEOUT_S:g} s"
             ) from None
-        except OSError:
+        except (OSError, msgspec.DecodeError):  # it may have ended in the middle of its answer
             raise PlexusError(f"{home}: no peer is running here") from None
-    return msgspec.json.decode(answer, type=dict[str, Any])
 
 
 def wait_until_gone(home: Path, at_most_s: float = 30.0) -> None:
@@ -98,7 +96,7 @@ def page(path: str, status: PeerStatus) -> tuple[str, bytes, str]:
     if path == HEALTH_PATH:  # that it answers at all says that its event loop turns
         return OK, b"ok\n", text
     if path == READY_PATH:
-        wrong = [] if status.is_ready else [f"the peer is {status.phase}"]
+        wrong = [] if status.phase in ("online", "ended") else [f"the peer is {status.phase}"]
         said = "; ".join([*wrong, *status.problems]) or "ok"
         return UNAVAILABLE if said != "ok" else OK, f"{said}\n".encode(), text
     return OK, as_prometheus(status), "text/plain; version=0.0.4"
@@ -119,12 +117,11 @@ async def serve_metrics(address: Address, now: Now) -> asyncio.Server:
                 f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             )
             writer.write(head.encode() + body)
-            await writer.drain()
 
     try:
         return await asyncio.start_server(answer, *address, limit=MAX_REQUEST_BYTES)
     except OSError as error:
-        raise PlexusError(f"--metrics {address[0]}:{address[1]}: {error.strerror}") from None
+        raise PlexusError(f"--metrics {show(address)}: {error.strerror or error}") from None
 
 
 @contextlib.asynccontextmanager
@@ -134,7 +131,7 @@ async def _answering(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):
             yield
             writer.close()
-            await writer.wait_closed()
+            await writer.wait_closed()  # until all is written
     except (OSError, TimeoutError, ValueError):
         pass
     finally:

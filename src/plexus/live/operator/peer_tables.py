@@ -30,7 +30,7 @@ from plexus.protocol.facts import (
     TrainingInterrupted,
     TrainingStarted,
 )
-from plexus.protocol.messages import AggregateRequest, LateModel, Message, TrainRequest
+from plexus.protocol.messages import AggregateRequest, LateModel, TrainRequest
 from plexus.protocol.plexus import PlexusNode
 from plexus.runs.directory import go_on, live
 from plexus.runs.run import started_s
@@ -111,9 +111,8 @@ class PeerTables:
             each = traffic.transfers.popleft()
             times = {"simulated_s": self._at(each.ended_at), "began_s": self._at(each.began_at)}
             ends = {"source": 0, "destination": self._number(each.to)}
-            message, number = each.what or (Message, 0)
-            kind = KINDS.get(message, "exchange")
-            self._record("transfers", **times, **ends, round=number, kind=kind, cut=each.cut)
+            kind = KINDS.get(each.message, "exchange")
+            self._record("transfers", **times, **ends, round=each.round, kind=kind, cut=each.cut)
         now_s = self._now_s
         if now_s >= self._next_look_s or last:
             self._next_look_s = now_s + max(LOOK_S, now_s / LOOKS)

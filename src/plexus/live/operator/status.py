@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from plexus.live.identity.admission import Admission
 from plexus.live.identity.keys import short
-from plexus.live.operator.log import Log
+from plexus.live.operator.log import OTHERS, Log
 from plexus.live.runtime import LiveRuntime
 from plexus.live.transport import addresses
 from plexus.live.transport.limits import LiveRoster
@@ -30,13 +30,14 @@ from plexus.protocol.facts import (
     SampleDerived,
     Suspected,
 )
-from plexus.protocol.messages import NodeId, ordinal_of
+from plexus.protocol.messages import ordinal_of
 from plexus.protocol.plexus import PlexusNode
 
 AWAITED = {
     "ping": "answers to pings",
     "ack": "the aggregator's acknowledgement",
     "aggregation": "more models to aggregate",
+    "lone": "a second model of a round",
     "quorum": "enough others to go on with",
     "start": "others to show up before the first round",
     "view": "another node to tell whom it knows",
@@ -62,8 +63,8 @@ class FactObserver:
         """When something was last done for a round, by the clock of the loop; Plexus knows it better."""
         self.aggregated = 0
         self.answered_late = 0
-        self.refused: Counter[tuple[bytes, str]] = Counter()
-        """What was not believed, by who said it and why."""
+        self.refused: Counter[str] = Counter()
+        """How much was not believed, by why."""
         self.evaluated_round = 0
         self.sample: dict[str, Any] | None = None
         self.aggregator: dict[str, Any] | None = None
@@ -77,10 +78,10 @@ class FactObserver:
         if "ordinal" in fields:
             fields["round"] = fields.pop("ordinal")
         if isinstance(fact, SampleDerived):
-            fields["sample"] = self._names(fact.sample)
+            fields["sample"] = [short(self._roster.keys[node]) for node in fact.sample]
             self.sample = {"round": fact.ordinal, "nodes": fields["sample"]}
         elif isinstance(fact, AggregatorChosen):
-            (fields["aggregator"],) = self._names((fact.aggregator,))
+            fields["aggregator"] = short(self._roster.keys[fact.aggregator])
             self.aggregator = {"round": fact.ordinal, "node": fields["aggregator"]}
         elif isinstance(fact, AggregationCompleted):
             self.aggregated += 1
@@ -88,8 +89,8 @@ class FactObserver:
             fields = {"peer": self._roster.keys[fact.node]}
         elif isinstance(fact, Refused):
             peer = self._roster.keys[fact.src]
-            is_new = (peer, fact.why) not in self.refused and len(self.refused) >= MOST_REASONS
-            self.refused[peer, "other reasons" if is_new else fact.why] += 1
+            is_one_more = fact.why not in self.refused and len(self.refused) >= MOST_REASONS
+            self.refused[OTHERS if is_one_more else fact.why] += 1
             self._log.warning("Refused", peer=peer, what=fact.what, reason=fact.why)
             return
         elif isinstance(fact, AnsweredLate):
@@ -102,21 +103,15 @@ class FactObserver:
 
     def by_reason(self) -> dict[str, int]:
         """What was refused most often; the rest together, as others may think up new reasons."""
-        reasons: Counter[str] = Counter()
-        for (_, why), times in self.refused.items():
-            reasons[why] += times
-        told = dict(reasons.most_common(TOLD_REASONS))
-        rest = reasons.total() - sum(told.values())
-        return {**told, "other reasons": told.get("other reasons", 0) + rest} if rest else told
+        told = dict(self.refused.most_common(TOLD_REASONS))
+        rest = self.refused.total() - sum(told.values())
+        return {**told, OTHERS: told.get(OTHERS, 0) + rest} if rest else told
 
     def evaluated(self, measure: Ready, round: int, value: float, loss: float) -> None:
         name, better = measure.metric, {"higher_is_better": measure.higher_is_better}
         self.evaluated_round = round
         self.metric = {"name": name, "round": round, "value": value, "loss": loss}
         self._log.info("Evaluated", round=round, metric=name, value=value, **better, loss=loss)
-
-    def _names(self, nodes: tuple[NodeId, ...]) -> list[str]:
-        return [short(self._roster.keys[node]) for node in nodes]
 
 
 class PeersSeen(Struct, frozen=True):
@@ -158,10 +153,6 @@ class PeerStatus(Struct, frozen=True, kw_only=True):
     """By type of message, as the tables of a run have them."""
     refused: dict[str, int] = {}
     """What was not believed, by reason."""
-
-    @property
-    def is_ready(self) -> bool:
-        return self.phase in ("online", "ended")
 
 
 class Status:
@@ -274,9 +265,9 @@ def _waits(runtime: LiveRuntime) -> list[dict[str, Any]]:
         since_s = round(now - runtime.writing_since, 2)
         waits.append({"what": "its state to be on the disk", "since_s": since_s})
     buffers = runtime.buffers
-    if buffers.waiting_since is not None:
-        what = f"room for {buffers.waiting} arriving models"
-        waits.append({"what": what, "since_s": round(now - buffers.waiting_since, 2)})
+    if buffers.waiting:
+        what = f"room for {len(buffers.waiting)} arriving models"
+        waits.append({"what": what, "since_s": round(now - buffers.waiting[0].asked_at, 2)})
     return waits
 
 

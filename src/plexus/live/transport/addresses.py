@@ -26,7 +26,7 @@ def parse(text: str) -> Address:
         host = host[1:-1]
     elif ":" in host:
         raise PlexusError("write an IPv6 address in brackets, as in [::1]:7000")
-    if not colon or not host or not port.isdigit() or not 0 <= int(port) <= 65535:
+    if not colon or not host or not port.isdecimal() or not 0 <= int(port) <= 65535:
         raise PlexusError("not an address: expected host:port, as in 192.0.2.7:7000")
     return host, int(port)
 
@@ -86,12 +86,7 @@ def show(address: Address | None) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def origin(host: str) -> bytes:
-    """Whom to count a connection against: see `origin_of`."""
-    return origin_of(pack((host, 0)))
-
-
-def origin_of(packed: bytes) -> bytes:
+def origin(packed: bytes) -> bytes:
     """The part of an address that stands for a host: an IPv4 address, or an IPv6 network of 64 bits, which is
     what one host can have."""
     return packed[:16] if packed.startswith(_MAPPED) else packed[:8]

@@ -13,6 +13,7 @@ import asyncio
 import mmap
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -60,21 +61,22 @@ class RaceError(RefusedError):
     """Both sides dialled at once, and this connection is not the one that is kept."""
 
 
+@dataclass(eq=False, repr=False)
 class Connection(asyncio.BufferedProtocol):
     """An asyncio protocol; the hub decides about it and gets told of its life."""
 
-    def __init__(
-        self, hub: Hub, dialled: bool, expected: bytes | None = None, relay: bytes | None = None
-    ) -> None:
-        self._hub = hub
-        self.dialled = dialled
-        """By this side."""
-        self.relay = relay
-        """Who carries it, if it is not direct."""
-        self._expected = expected
-        context = hub.admission.client_context if dialled else hub.admission.server_context
-        self._tls = Tls(context, server_side=not dialled)
-        self._reader = FrameReader(self._sink, hub.limits.max_greeting_bytes)
+    _hub: Hub
+    dialled: bool
+    """By this side."""
+    expected: bytes | None = None
+    relay: bytes | None = None
+    """Who carries it, if it is not direct."""
+
+    def __post_init__(self) -> None:
+        admission = self._hub.admission
+        context = admission.client_context if self.dialled else admission.server_context
+        self._tls = Tls(context, server_side=not self.dialled)
+        self._reader = FrameReader(self._sink, self._hub.limits.max_greeting_bytes)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._link: PeerLink | None = None
@@ -90,8 +92,8 @@ class Connection(asyncio.BufferedProtocol):
         self.reason: str | None = None
         """Why it was closed."""
         self.was_race = False
-        self.settled: asyncio.Future[None] = self._loop.create_future()
-        """Done when the link is up or will never be."""
+        self.settled = asyncio.Event()
+        """Set when the link is up or will never be."""
         self.heard_at = self.spoke_at = self.used_at = self._loop.time()
         self.sent_bytes = self.received_bytes = self._control_bytes = 0
 
@@ -109,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         if name:
             self.remote = addresses.normal((name[0], name[1]))
         # One that somebody else dialled is counted against the limits before anything else.
-        if not self.dialled and not (name and self._hub.begin_handshake(self, name[0])):
+        if not self.dialled and not (name and self._hub.begin_handshake(self)):
             self.close("too many connections that are not admitted yet")
             transport.abort()
             return
@@ -198,25 +200,18 @@ class Connection(asyncio.BufferedProtocol):
             self._hub.ending.add(self._transport)
             self._loop.call_later(CLOSE_S, self._transport.abort)
         if self._link is not None:
-            try:
-                self._link.close(reason)
-            except Exception:
-                self._hub.failed("link")
+            self._hub.guarded("link", self._link.close, reason)
         self._hub.closed(self, reason)
-        if not self.settled.done():
-            self.settled.set_result(None)
+        self.settled.set()
         self._loop.call_soon(self._tls.forget)  # who closed it may be at work with it
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Whatever a peer sends, the worst that happens is that its connection ends."""
         try:
             step()
-        except RaceError as error:
-            self.close(str(error), is_race=True)
-        except EOFError as error:
-            self.close(str(error), tell=False)
-        except (RefusedError, FrameError, WireError) as error:
-            self.close(str(error))
+        except (RefusedError, FrameError, WireError, EOFError) as error:
+            is_race, has_gone = isinstance(error, RaceError), isinstance(error, EOFError)
+            self.close(str(error), tell=not has_gone, is_race=is_race)
         except Exception:
             self._hub.failed("connection")
             self.close("internal error")
@@ -241,8 +236,11 @@ class Connection(asyncio.BufferedProtocol):
             complete = reader.received(count)
             if complete is not None:
                 self._on_frame(complete)
-                if now() > until:
-                    self._go_on_later()
+                if now() > until:  # a peer may send more in a moment than can be handled in one
+                    assert self._transport is not None
+                    self._is_behind = True
+                    self._transport.pause_reading()
+                    self._loop.call_soon(self._guarded, self._advance)
                     return
 
     def _feed(self) -> bool:
@@ -250,13 +248,6 @@ class Connection(asyncio.BufferedProtocol):
         some, self._unread = self._unread[:FEED_BYTES], self._unread[FEED_BYTES:]
         self._tls.feed(some)
         return bool(some)
-
-    def _go_on_later(self) -> None:
-        """A peer may send more in a moment than can be handled in one."""
-        assert self._transport is not None
-        self._is_behind = True
-        self._transport.pause_reading()
-        self._loop.call_soon(self._guarded, self._advance)
 
     def _catch_up(self) -> None:
         if self._is_behind and self._transport is not None:
@@ -279,8 +270,8 @@ class Connection(asyncio.BufferedProtocol):
             self._tls.write(frame(Kind.LIST, admission.list.der))
             raise
         self._reader.max_bytes = max(self._hub.limits.max_greeting_bytes, MAX_LIST_BYTES)
-        if self._expected is not None and self.peer.key != self._expected:
-            raise RefusedError(f"expected node {self._expected.hex()} at this address")
+        if self.expected is not None and self.peer.key != self.expected:
+            raise RefusedError(f"expected node {self.expected.hex()} at this address")
         if self.dialled:
             self._send_now(Kind.HELLO)
 
@@ -312,8 +303,7 @@ class Connection(asyncio.BufferedProtocol):
         self._deadline.cancel()
         self._reader.max_bytes = self._hub.limits.max_frame_bytes
         self._link = self._hub.up(self, hello)
-        if not self.settled.done():
-            self.settled.set_result(None)
+        self.settled.set()
         self.pump()
 
     def _send_now(self, kind: Kind) -> None:

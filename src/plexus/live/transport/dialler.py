@@ -34,10 +34,8 @@ Way = Callable[[], Coroutine[Any, Any, str | None]]
 class Dialler:
     """One attempt at a time per peer, with growing pauses after failures (back-off)."""
 
-    def __init__(self, hub: Hub, source: str | None) -> None:
+    def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._limits = hub.limits
-        self._source = source
         self.attempts: dict[bytes | Address, asyncio.Task[str | None]] = {}
         """Those under way, by node or by address where it is not known who is there."""
         self.by_relay: set[bytes] = set()
@@ -50,27 +48,28 @@ class Dialler:
         self._failed: dict[bytes, deque[bytes]] = {}
         """By node, relays that were of no use, the latest last."""
 
-    def dial(self, address: Address | None, key: bytes) -> bool:
-        """Try to reach the node `key`, which may be at `address`; says whether an attempt is under way."""
+    def dial(self, key: bytes) -> bool:
+        """Try to reach the node `key`; says whether an attempt is under way."""
         if key in self.attempts:
             return True
         if asyncio.get_running_loop().time() < self._pauses.get(key, (0.0, 0.0))[0]:
             return False
+        address = self._hub.roster.where(key)
         if address is None and not self._relays(key):
             return False
-        self._begin(address, key, key)
+        self._begin(address, key)
         return True
 
-    def look_for_direct(self, address: Address | None, key: bytes) -> None:
+    def look_for_direct(self, key: bytes) -> None:
         """There is a link with the node by way of another one: now and then, try without."""
         now = asyncio.get_running_loop().time()
-        if address is not None and now >= self._directly_at.get(key, 0.0):
+        if self._hub.roster.where(key) is not None and now >= self._directly_at.get(key, 0.0):
             self._directly_at[key] = now + DIRECT_AGAIN_S
-            self.dial(address, key)
+            self.dial(key)
 
     async def introduce(self, address: Address) -> str | None:
         """Reach whoever is at `address`; returns why there is no link, or None."""
-        task = self.attempts.get(address) or self._begin(address, None, address)
+        task = self.attempts.get(address) or self._begin(address, None)
         return await asyncio.shield(task)
 
     async def close(self) -> None:
@@ -105,9 +104,9 @@ class Dialler:
         links = self._hub.links.values()
         return sorted((link for link in links if link.streams.are_possible and link.key != key), key=place)
 
-    def _begin(
-        self, address: Address | None, key: bytes | None, name: bytes | Address
-    ) -> asyncio.Task[str | None]:
+    def _begin(self, address: Address | None, key: bytes | None) -> asyncio.Task[str | None]:
+        name = key or address
+        assert name is not None
         task = asyncio.get_running_loop().create_task(self._reach(address, key))
         self.attempts[name] = task
         task.add_done_callback(lambda done: self._ended(name, key, done))
@@ -128,7 +127,7 @@ class Dialler:
     async def _directly(self, address: Address, key: bytes | None) -> str | None:
         loop, connection = asyncio.get_running_loop(), Connection(self._hub, dialled=True, expected=key)
         connection.remote = address
-        local = None if self._source is None else (self._source, 0)
+        local = None if self._hub.source is None else (self._hub.source, 0)
         connecting = loop.create_connection(lambda: connection, *address, local_addr=local)
         reason = await self._settled(connection, connecting)
         if key is not None:
@@ -141,7 +140,7 @@ class Dialler:
         connection = Connection(self._hub, dialled=True, expected=key, relay=relay.key)
         self.by_relay.add(key)
         RelayedTransport(relay, relay.streams.begin(Kind.OPEN, key), connection)
-        reason = await self._settled(connection, connection.settled)
+        reason = await self._settled(connection, connection.settled.wait())
         self.by_relay.discard(key)
         if reason is not None:
             self.blame(relay.key, key)
@@ -150,10 +149,10 @@ class Dialler:
     async def _settled(self, connection: Connection, connecting: Awaitable[object]) -> str | None:
         """Why there is no link by this connection, if there is none."""
         try:
-            async with asyncio.timeout(self._limits.handshake_timeout_s):
-                async with asyncio.timeout(self._limits.connect_timeout_s):
+            async with asyncio.timeout(self._hub.limits.handshake_timeout_s):
+                async with asyncio.timeout(self._hub.limits.connect_timeout_s):
                     await connecting
-                await connection.settled
+                await connection.settled.wait()
         except TimeoutError:
             connection.close("no answer", tell=False)
         except OSError as error:
@@ -165,14 +164,13 @@ class Dialler:
         del self.attempts[name]
         if task.cancelled():
             return
-        if key is not None and key in self._hub.links:
-            self._pauses.pop(name, None)  # a link that could have been better
-        elif task.exception() is not None or task.result() is not None:
-            loop = asyncio.get_running_loop()
-            _, before_s = self._pauses.get(name, (0.0, self._limits.redial_s / 2))
-            pause_s = min(2 * before_s, self._limits.max_redial_s)
+        has_failed = task.exception() is not None or task.result() is not None
+        if not has_failed or key in self._hub.links:  # one that could have been better
+            self._pauses.pop(name, None)
+        else:
+            loop, limits = asyncio.get_running_loop(), self._hub.limits
+            _, before_s = self._pauses.get(name, (0.0, limits.redial_s / 2))
+            pause_s = min(2 * before_s, limits.max_redial_s)
             self._pauses[name] = (loop.time() + pause_s, pause_s)
             if key is not None:
                 self._hub.forget(key)
-        else:
-            self._pauses.pop(name, None)

@@ -11,6 +11,7 @@ import secrets
 import socket
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 from weakref import WeakSet
@@ -39,23 +40,22 @@ QUIET_S = 0.5
 """A relayed link is replaced by a direct one when nothing was said on it for so long."""
 
 
+@dataclass(eq=False, repr=False)
 class Hub:
     """The transport of one node."""
 
-    def __init__(
-        self,
-        admission: Admission,
-        limits: Limits,
-        roster: LiveRoster,
-        bandwidth: Callable[[bytes], int],
-        log: Log,
-        inbox: Inbox,
-        *,
-        source: str | None = None,
-        dial_only: bool = False,
-    ) -> None:
-        """`bandwidth` is what is known of a link's slower end; `source` the local address to dial from."""
-        self.admission, self.limits, self.inbox = admission, limits, inbox
+    admission: Admission
+    limits: Limits
+    roster: LiveRoster
+    bandwidth: Callable[[bytes], int]
+    """What is known of a link's slower end."""
+    log: Log
+    inbox: Inbox
+    source: str | None = None
+    """The local address to dial from."""
+    dial_only: bool = False
+
+    def __post_init__(self) -> None:
         self.links: dict[bytes, PeerLink] = {}
         self.advertised: bytes = NO_ADDRESS
         """Where this node wants to be dialled."""
@@ -67,17 +67,13 @@ class Hub:
         """By peer: its newest ones."""
         self.clones = 0
         """How often a peer was met that was thought to be replaced by a newer process."""
-        self._roster = roster
-        self.bandwidth = bandwidth
-        self.log = log
-        self._dial_only = dial_only
         self._port = self.refused = 0
-        self.handshakes = Handshakes(limits)
+        self.handshakes = Handshakes(self.limits)
         self._server: asyncio.Server | None = None
         self._keeper = asyncio.get_running_loop().create_task(self._keep_links())
-        self._waiting: dict[bytes, deque[tuple[Callable[[PeerLink], None], Any]]] = {}
-        """By peer, what is to be done when its link is up, and the tags of models among it."""
-        self.dialler = Dialler(self, source)
+        self._waiting: dict[bytes, deque[tuple[Encoded, Any, LiveModel | None]]] = {}
+        """By peer, what is to be sent when its link is up."""
+        self.dialler = Dialler(self)
         self.relay = Relay(self)
         self.traffic = ByteCounts()
         self.past_sent_bytes = self.past_received_bytes = 0
@@ -96,9 +92,9 @@ class Hub:
     def advertise(self, address: Address) -> None:
         """Let others know that this node can be dialled there, if it can: not at 0.0.0.0 or ::."""
         packed = addresses.pack(address)
-        if not self._dial_only and addresses.unpack(packed) is not None:
+        if not self.dial_only and addresses.unpack(packed) is not None:
             self.advertised = packed
-            self._roster.learn_address(0, next(self._own_events), packed)
+            self.roster.learn_address(0, next(self._own_events), packed)
 
     async def close(self, reason: str) -> None:
         """Stop listening and end all links."""
@@ -125,53 +121,43 @@ class Hub:
         ):
             await asyncio.sleep(0.02)
 
-    def send(self, key: bytes, message: Encoded, tag: Any = None) -> None:
-        """Send a message (as encoded by `protocol.wire`); `tag` comes back if the node cannot be reached."""
-        self._when_up(key, lambda link: self._if_understood(link, tag, link.send, message), tag)
-
-    def send_model(self, key: bytes, payload: Encoded, model: LiveModel, tag: Any) -> None:
-        """Send a model; `tag` comes back if it is known not to have arrived."""
-        what = payload, model, tag
-        self._when_up(key, lambda link: self._if_understood(link, tag, link.send_model, *what), tag)
-
-    def _if_understood(
-        self, link: PeerLink, tag: Any, send: Callable[..., None], message: Encoded, *rest: Any
-    ) -> None:
-        """A peer of an older version is not sent what it does not know."""
-        if SINCE.get(type(tag), 0) <= link.hello.wire:
-            send(message if isinstance(message, bytes) else message(link.hello.wire), *rest)
-        else:
-            self.inbox.not_sent(link.key, tag, NOT_UNDERSTOOD)
-
-    def _when_up(self, key: bytes, action: Callable[[PeerLink], None], tag: Any = None) -> None:
+    def send(self, key: bytes, message: Encoded, tag: Any = None, model: LiveModel | None = None) -> None:
+        """Send a message (as encoded by `protocol.wire`), or a model with its message (without head); `tag`
+        comes back if the node cannot be reached or the model is known not to have arrived."""
         link = self.links.get(key)
         if link is not None:
-            action(link)
+            self._send(link, message, tag, model)
             return
         waiting = self._waiting.setdefault(key, deque(maxlen=self.limits.max_waiting_messages))
-        waiting.append((action, tag))
+        waiting.append((message, tag, model))
         is_out = key in self.admission.list.revoked_nodes
-        if is_out or not self.dialler.dial(self._roster.where(key), key):
+        if is_out or not self.dialler.dial(key):
             self.forget(key)
+
+    def _send(self, link: PeerLink, message: Encoded, tag: Any, model: LiveModel | None) -> None:
+        """A peer of an older version is not sent what it does not know."""
+        if SINCE.get(type(tag), 0) <= link.hello.wire:
+            link.send(message if isinstance(message, bytes) else message(link.hello.wire), tag, model)
+        else:
+            self.inbox.outcome(link.key, tag, NOT_UNDERSTOOD)
 
     @property
     def links_wanted(self) -> int:
         """With so many that have an address there should be links, whether or not there is something to say:
         others reach a node that nobody can dial by way of these. Who has lost them all tries some."""
-        if self._dial_only:
+        if self.dial_only:
             return self.limits.max_links
         return 0 if self.dialler.has_relay else SOME
 
     def keep_linked(self, key: bytes) -> None:
-        address = self._roster.where(key)
-        if address is not None and key not in self.links and key != self.admission.key:
-            self.dialler.dial(address, key)
+        if self.roster.where(key) is not None and key not in self.links and key != self.admission.key:
+            self.dialler.dial(key)
 
     def forget(self, key: bytes) -> None:
         """The node cannot be reached: what waited for it is lost."""
-        for _, tag in self._waiting.pop(key, ()):
+        for _, tag, _ in self._waiting.pop(key, ()):
             if tag is not None:
-                self.inbox.not_sent(key, tag, UNREACHABLE)
+                self.inbox.outcome(key, tag, UNREACHABLE)
 
     def enforce_list(self) -> None:
         """A newer list is in force: pass it on, and end the links of those whom it names. They get it, too:
@@ -180,7 +166,7 @@ class Hub:
         now = asyncio.get_running_loop().time()
         for link in list(self.links.values()):
             link.connection.send(newest)
-            self._guarded(self._keep, link, now)
+            self.guarded("hub", self._keep, link, now)
 
     def hello(self, observed: Address) -> Hello:
         return Hello(
@@ -229,7 +215,7 @@ class Hub:
         assert connection.peer is not None
         key = connection.peer.key
         self.handshakes.end(connection)
-        self.handshakes.admitted(addresses.origin(connection.remote[0]))
+        self.handshakes.admitted(addresses.origin(addresses.pack(connection.remote)))
         self._make_room()
         link = PeerLink(self, connection, hello)
         self.links[key] = link
@@ -251,7 +237,7 @@ class Hub:
             self.log.debug("link_down", peer=key, reason=reason, relay=connection.relay)
             if connection.relay is not None and not connection.was_race:
                 self.dialler.blame(connection.relay, key)
-            self._guarded(self.inbox.link_down, key, reason)
+            self.guarded("hub", self.inbox.link_down, key, reason)
         elif link is None and not connection.was_race:
             say = self.log.info if connection.dialled else self.log.warning
             if connection.dialled and connection.relay is not None:
@@ -264,21 +250,21 @@ class Hub:
     def failed(self, where: str) -> None:
         self.log.exception("failure", where=where)
 
-    def begin_handshake(self, connection: Connection, host: str) -> bool:
-        """Whether a connection from `host` may try to be admitted."""
-        origin, now = addresses.origin(host), asyncio.get_running_loop().time()
-        return not self.closing and self.handshakes.begin(connection, origin, self._roster.is_at(origin), now)
+    def begin_handshake(self, connection: Connection) -> bool:
+        """Whether it may try to be admitted."""
+        origin, now = addresses.origin(addresses.pack(connection.remote)), asyncio.get_running_loop().time()
+        return not self.closing and self.handshakes.begin(connection, origin, self.roster.is_at(origin), now)
 
     def _begin(self, link: PeerLink) -> None:
         if not link.connection.is_up:
             return
-        self._guarded(self._note_addresses, link)
-        for action, _ in self._waiting.pop(link.key, ()):
-            self._guarded(action, link)
+        self.guarded("hub", self._note_addresses, link)
+        for waiting in self._waiting.pop(link.key, ()):
+            self.guarded("hub", self._send, link, *waiting)
 
     def _note_addresses(self, link: PeerLink) -> None:
         """Where the other one wants to be dialled, and where it sees this node come from."""
-        self._roster.learn_address(self._roster.number(link.key), 1, link.hello.address)
+        self.roster.learn_address(self.roster.number(link.key), 1, link.hello.address)
         seen = addresses.unpack(link.hello.observed)
         if seen is None or (self.advertised != NO_ADDRESS and not self._seen_at):
             return
@@ -288,11 +274,12 @@ class Hub:
         if told is None or most > times[told[0]]:  # the first may be wrong, or the address another now
             self.advertise((host, self._port))
 
-    def _guarded(self, action: Callable[..., None], *arguments: Any) -> None:
+    def guarded(self, where: str, action: Callable[..., None], *arguments: Any) -> None:
+        """Whatever goes wrong there, others go on."""
         try:
             action(*arguments)
         except Exception:
-            self.failed("hub")
+            self.failed(where)
 
     def _make_room(self) -> None:
         if len(self.links) >= self.limits.max_links:
@@ -307,7 +294,7 @@ class Hub:
             await asyncio.sleep(self.limits.heartbeat_s / 2)
             self.log.settle()
             for link in list(self.links.values()):
-                self._guarded(self._keep, link, loop.time())
+                self.guarded("hub", self._keep, link, loop.time())
 
     def _keep(self, link: PeerLink, now: float) -> None:
         connection = link.connection
@@ -316,7 +303,7 @@ class Hub:
             connection.close(f"silent for {now - connection.heard_at:.0f} s", tell=False)
             return
         if connection.relay is not None and link.is_idle and now - connection.used_at > QUIET_S:
-            self.dialler.look_for_direct(self._roster.where(link.key), link.key)
+            self.dialler.look_for_direct(link.key)
         try:
             self.admission.check_still(connection.peer)
         except RefusedError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from plexus.live.transport.addresses import Address, origin_of, unpack
+from plexus.live.transport.addresses import Address, origin, unpack
 from plexus.protocol import wire
 from plexus.protocol.messages import NAMES, VIEW, NodeId
 from plexus.protocol.roster import Roster
@@ -98,8 +98,6 @@ MAX_FAMILIAR = 1024
 
 
 class Handshake(NamedTuple):
-    """One that is under way."""
-
     origin: bytes
     is_known: bool
     """From a host that a member is at, or was."""
@@ -116,29 +114,23 @@ class Handshakes:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._under_way: dict[Connection, Handshake] = {}
+        self.under_way: dict[Connection, Handshake] = {}
         self._familiar: dict[bytes, None] = {}
         """Where admitted peers came from, the latest last."""
-
-    def __len__(self) -> int:
-        return len(self._under_way)
 
     def begin(self, connection: Connection, origin: bytes, is_known: bool, now: float) -> bool:
         """Whether it may begin; another one may have to make way for it."""
         fresh = Handshake(origin, is_known or origin in self._familiar, now)
-        counts = Counter(each.origin for each in self._under_way.values())
-        rivals = list(self._under_way.items())
-        if counts[origin] >= self._limits.max_handshakes_per_host:
-            rivals = [(other, its) for other, its in rivals if its.origin == origin]
-        elif len(rivals) < self._limits.max_handshakes:
-            rivals = []
-        if rivals:
+        counts = Counter(each.origin for each in self.under_way.values())
+        is_host_full = counts[origin] >= self._limits.max_handshakes_per_host
+        if is_host_full or len(self.under_way) >= self._limits.max_handshakes:
+            rivals = (each for each in self.under_way.items() if not is_host_full or each[1].origin == origin)
             # The first of those that are equal, which is the oldest.
             other, its = min(rivals, key=lambda each: (each[1].is_known, -counts[each[1].origin]))
             if not self._makes_way(its, fresh, counts):
                 return False
             other.close("made way for another connection", tell=False)
-        self._under_way[connection] = fresh
+        self.under_way[connection] = fresh
         return True
 
     def _makes_way(self, its: Handshake, fresh: Handshake, counts: Counter[bytes]) -> bool:
@@ -150,7 +142,7 @@ class Handshakes:
         return has_more or fresh.since_s - its.since_s >= self._limits.handshake_grace_s
 
     def end(self, connection: Connection) -> None:
-        self._under_way.pop(connection, None)
+        self.under_way.pop(connection, None)
 
     def admitted(self, origin: bytes) -> None:
         """Somebody from there has shown a good certificate."""
@@ -200,8 +192,8 @@ class Transfer(NamedTuple):
     """A model that was sent, or part of it."""
 
     to: bytes
-    what: tuple[type, int] | None
-    """The kind of its message, and the round; of a probe nothing."""
+    message: type
+    round: int
     began_at: float
     ended_at: float
     cut: bool
@@ -228,19 +220,16 @@ class ByteCounts:
         self.note(MESSAGE, len(message), sent=True)
         kind = wire.MESSAGE_TYPES.get(message[wire.LENGTH_BYTES + 1])
         # Another one is of a protocol of the user's own.
-        self._add(OTHER if kind is None else NAMES.get(kind, OTHER), len(message))
+        self.add(OTHER if kind is None else NAMES.get(kind, OTHER), len(message))
 
     def ended(self, transfer: Transfer, message_bytes: int, model_bytes: int) -> None:
         """A model was sent, or part of it, behind its message."""
-        if transfer.what is None:
-            self._add(PROBE, message_bytes + model_bytes)
-            return
-        self._add(VIEW, message_bytes)
+        self.add(VIEW, message_bytes)
         if model_bytes:
-            self._add(MODEL, model_bytes)
+            self.add(MODEL, model_bytes)
             self.transfers.append(transfer)
 
-    def _add(self, name: str, size_bytes: int) -> None:
+    def add(self, name: str, size_bytes: int) -> None:
         self.sent[name][0] += 1
         self.sent[name][1] += size_bytes
 
@@ -263,6 +252,6 @@ class LiveRoster(Roster):
     def where(self, key: bytes) -> Address | None:
         return unpack(self.address_of(self.number(key)))
 
-    def is_at(self, origin: bytes) -> bool:
+    def is_at(self, host: bytes) -> bool:
         """Whether somebody can be dialled at this host (see `origin`)."""
-        return any(origin_of(each) == origin for _, each in self._addresses.values())
+        return any(origin(each) == host for _, each in self._addresses.values())

@@ -69,11 +69,8 @@ class Inbox(Protocol):
     def overdue(self, src: bytes) -> None:
         """A model was granted, and nothing came of it."""
 
-    def sent(self, dst: bytes, tag: Any) -> None:
-        """The model that was sent with this tag is there."""
-
-    def not_sent(self, dst: bytes, tag: Any, reason: str) -> None:
-        """What was sent with this tag is known not to have arrived."""
+    def outcome(self, dst: bytes, tag: Any, reason: str | None) -> None:
+        """The model that was sent with this tag is there; or why what was sent with it has not arrived."""
 
     def link_down(self, key: bytes, reason: str) -> None: ...
     def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
@@ -97,13 +94,11 @@ class PeerLink:
             Kind.MESSAGE: self._on_message,
             Kind.HEARTBEAT: lambda _: None,
             Kind.OFFER: self.receiving.on_offer,
-            Kind.GRANT: self.sending.on_grant,
-            Kind.DONE: self.sending.on_done,
             Kind.CANCEL: self.receiving.on_cancel,
-            Kind.DECLINE: self.sending.on_decline,
             Kind.RECEIVED: self.sending.on_received,
             Kind.LIST: self._on_list,
             Kind.MEASURE_ME: self._on_measure_me,
+            **{kind: partial(self.sending.on_answer, kind) for kind in ANSWERS},
             **{kind: partial(self.streams.on_frame, kind) for kind in OF_STREAMS},
         }
 
@@ -111,16 +106,14 @@ class PeerLink:
     def is_idle(self) -> bool:
         return not (self.sending.under_way or self.receiving.under_way or self.streams.under_way)
 
-    def send(self, message: bytes) -> None:
-        """Send a message as `protocol.wire` encodes it, head and all."""
+    def send(self, message: bytes, tag: Any, model: LiveModel | None) -> None:
+        """See `Hub.send`."""
         self._used()
+        if model is not None:
+            self.sending.offer(message, model, tag)
+            return
         self.hub.traffic.message(message)
         self.connection.send(message)
-
-    def send_model(self, payload: bytes, model: LiveModel, tag: Any) -> None:
-        """Send a model with its message (without head); `tag` comes back with the outcome."""
-        self._used()
-        self.sending.offer(payload, model, tag)
 
     def measure(self) -> None:
         """Find out how fast this link is, both ways."""
@@ -168,8 +161,6 @@ class PeerLink:
 
 
 class Chunk(NamedTuple):
-    """A chunk on its way."""
-
     size_bytes: int
     sent_at: float
     arrived_before: int
@@ -250,6 +241,7 @@ class Window:
 
 
 QUICK_S = 0.2
+ANSWERS = (Kind.GRANT, Kind.DONE, Kind.DECLINE)
 DECLINED = "declined"
 """Why a model was not sent: the receiver has no use for it."""
 MAX_REASON_BYTES = 300
@@ -334,15 +326,21 @@ class Sending:
         number = outgoing.number.to_bytes(ID_BYTES, "big")
         return head(Kind.CHUNK, ID_BYTES + len(piece)) + number, piece
 
-    def on_grant(self, payload: bytearray) -> None:
+    def on_answer(self, kind: Kind, payload: bytearray) -> None:
         outgoing = self.under_way.get(number_of(payload))
-        if outgoing is None:  # cancelled meanwhile
-            return
-        if outgoing.moved_bytes or outgoing in self._granted:
+        if outgoing is None:
+            return  # cancelled meanwhile
+        if kind is Kind.DECLINE:
+            reason = payload[ID_BYTES : ID_BYTES + MAX_REASON_BYTES].decode(errors="replace")
+            self._end(outgoing, reason or DECLINED)
+        elif kind is Kind.DONE:
+            self._done(outgoing)
+        elif outgoing.moved_bytes or outgoing in self._granted:
             raise FrameError("a model was granted twice")
-        outgoing.granted_at = outgoing.started_at = self._now()
-        self._granted.append(outgoing)
-        self._wake()
+        else:
+            outgoing.granted_at = outgoing.started_at = self._now()
+            self._granted.append(outgoing)
+            self._wake()
 
     def on_received(self, payload: bytearray) -> None:
         now = self._now()
@@ -351,13 +349,10 @@ class Sending:
                 raise FrameError("a chunk was acknowledged that was not sent")
         self._wake()
 
-    def on_done(self, payload: bytearray) -> None:
-        outgoing = self.under_way.get(number_of(payload))
-        if outgoing is None:
-            return
+    def _done(self, outgoing: Outgoing) -> None:
         if outgoing.moved_bytes < len(outgoing.model.data):
             raise FrameError("a model was acknowledged before it was sent")
-        self._end(outgoing, cut=False)
+        self._end(outgoing, None)
         round_trip_s = outgoing.granted_at - outgoing.offered_at
         elapsed_s = self._now() - outgoing.started_at
         took_s = elapsed_s - round_trip_s
@@ -365,36 +360,27 @@ class Sending:
         measured_s = took_s if outgoing.tag is not None else max(took_s, elapsed_s / 2)
         if measured_s > 0:
             self._inbox.measured(outgoing.moved_bytes - outgoing.first_bytes, measured_s, sent=True)
-        if outgoing.tag is not None:
-            self._inbox.sent(self._key, outgoing.tag)
-        elif took_s < QUICK_S:
+        if outgoing.tag is None and took_s < QUICK_S:
             step = PROBES_BYTES.index(outgoing.moved_bytes) + 1
             if step < len(PROBES_BYTES) and PROBES_BYTES[step] <= self._inbox.buffers.size_bytes:
                 self.probe(step)
 
-    def on_decline(self, payload: bytearray) -> None:
-        outgoing = self.under_way.get(number_of(payload))
-        if outgoing is not None:
-            reason = payload[ID_BYTES : ID_BYTES + MAX_REASON_BYTES].decode(errors="replace")
-            self._drop(outgoing, reason or DECLINED)
-
     def close(self, reason: str) -> None:
         for outgoing in list(self.under_way.values()):
-            self._drop(outgoing, reason)
+            self._end(outgoing, reason)
 
     def _stop(self, outgoing: Outgoing, reason: str) -> None:
         self._send(numbered(Kind.CANCEL, outgoing.number))
-        self._drop(outgoing, reason)
+        self._end(outgoing, reason)
 
-    def _drop(self, outgoing: Outgoing, reason: str) -> None:
+    def _end(self, outgoing: Outgoing, reason: str | None) -> None:
         if outgoing in self._granted:
             self._granted.remove(outgoing)
-        self._end(outgoing, cut=True)
-        if outgoing.tag is not None:
-            self._inbox.not_sent(self._key, outgoing.tag, reason)
-
-    def _end(self, outgoing: Outgoing, cut: bool) -> None:
         del self.under_way[outgoing.number]
-        what = None if outgoing.tag is None else (type(outgoing.tag), ordinal_of(outgoing.tag))
-        transfer = Transfer(self._key, what, outgoing.offered_at, self._now(), cut)
+        tag, cut = outgoing.tag, reason is not None
+        if tag is None:
+            self._traffic.add(PROBE, outgoing.message_bytes + outgoing.moved_bytes)
+            return
+        transfer = Transfer(self._key, type(tag), ordinal_of(tag), outgoing.offered_at, self._now(), cut)
         self._traffic.ended(transfer, outgoing.message_bytes, outgoing.moved_bytes)
+        self._inbox.outcome(self._key, tag, reason)

@@ -55,30 +55,21 @@ class Buffers:
         self.count = IN_FILES if self.count < 2 else self.count
         self.free = self.count
         self._spare: list[memoryview] = []
-        self._waiting: deque[Ticket] = deque()
+        self.waiting: deque[Ticket] = deque()
         self._held: Counter[bytes] = Counter()
         """By owner: buffers."""
 
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def waiting_since(self) -> float | None:
-        """When the first of those who wait asked."""
-        return self._waiting[0].asked_at if self._waiting else None
-
     def request(self, ticket: Ticket) -> None:
         """Ask for a buffer, now or when it is this ticket's turn."""
-        self._waiting.append(ticket)
+        self.waiting.append(ticket)
         self._serve()
 
     def withdraw(self, ticket: Ticket) -> None:
         """The ticket is no longer needed."""
         if ticket.buffer is not None:
             self.give_back(ticket)
-        elif ticket in self._waiting:
-            self._waiting.remove(ticket)
+        elif ticket in self.waiting:
+            self.waiting.remove(ticket)
 
     def give_back(self, ticket: Ticket) -> None:
         """The model has been used up, or does not come; the buffer can take another."""
@@ -99,8 +90,11 @@ class Buffers:
         self._held[ticket.owner] -= 1
 
     def _serve(self) -> None:
-        while self.free and (ticket := self._next()) is not None:
-            self._waiting.remove(ticket)
+        def may_have_one(ticket: Ticket) -> bool:
+            return not ticket.owner or self._held[ticket.owner] < self.count // 2
+
+        while self.free and (ticket := next(filter(may_have_one, self.waiting), None)) is not None:
+            self.waiting.remove(ticket)
             self.free -= 1
             self._held[ticket.owner] += 1
             try:
@@ -110,12 +104,6 @@ class Buffers:
                 ticket.refused(str(error))
             else:
                 ticket.granted()
-
-    def _next(self) -> Ticket | None:
-        waiting = (
-            each for each in self._waiting if not each.owner or self._held[each.owner] < self.count // 2
-        )
-        return next(waiting, None)
 
 
 ACKNOWLEDGE_BYTES, ACKNOWLEDGE_S = 2**20, 0.002
@@ -136,8 +124,8 @@ class Incoming:
 
     number: int
     seal: bytes
-    message: bytes
     size_bytes: int
+    is_probe: bool
     tag: Any = None
     """The message, decoded."""
     granted_at: float | None = None
@@ -149,11 +137,6 @@ class Incoming:
     ticket: Ticket | None = None
     seen: Poly1305 | None = None
     """Checks the seal of what is wanted as it comes: it need not be looked up again."""
-
-    @property
-    def is_probe(self) -> bool:
-        """A measurement has its size instead of a message; messages are longer."""
-        return len(self.message) == ID_BYTES
 
     @property
     def kind(self) -> str:
@@ -195,7 +178,8 @@ class Receiving:
         if len(self.under_way) >= most:
             raise FrameError(f"more than {most} models at a time")
         message = bytes(payload[ID_BYTES + SEAL_BYTES :])
-        incoming = Incoming(number, seal, message, self._inbox.buffers.size_bytes)
+        is_probe = len(message) == ID_BYTES  # its size; messages are longer
+        incoming = Incoming(number, seal, self._inbox.buffers.size_bytes, is_probe)
         self.under_way[number] = incoming
         self._hub.traffic.note(incoming.kind, len(payload) - ID_BYTES, sent=False)
         if incoming.is_probe:
@@ -267,13 +251,13 @@ class Receiving:
     def on_cancel(self, payload: bytearray) -> None:
         incoming = self.under_way.get(number_of(payload))
         if incoming is not None:
-            self._end(incoming, None)
+            self._end(incoming)
 
     def close(self) -> None:
         if self._soon is not None:
             self._soon.cancel()
         for incoming in list(self.under_way.values()):
-            self._end(incoming, None)
+            self._end(incoming)
 
     def _grant(self, incoming: Incoming) -> None:
         incoming.granted_at = self._now()
@@ -312,16 +296,12 @@ class Receiving:
     def _complete(self, incoming: Incoming) -> None:
         self._forget(incoming)
         self._send(numbered(Kind.DONE, incoming.number))
-        assert incoming.ticket is not None
-        assert incoming.seen is not None
+        assert incoming.ticket is not None and incoming.seen is not None
         is_whole = verified(incoming.seen, incoming.seal)
         model = LiveModel(incoming.buffer, incoming.seal, is_whole=is_whole)
-        try:
-            self._inbox.model(self._key, incoming.tag, model, incoming.ticket)
-        except Exception:
-            self._hub.failed("model")
+        self._hub.guarded("model", self._inbox.model, self._key, incoming.tag, model, incoming.ticket)
 
-    def _end(self, incoming: Incoming, answer: Kind | None, reason: bytes = b"") -> None:
+    def _end(self, incoming: Incoming, answer: Kind | None = None, reason: bytes = b"") -> None:
         self._forget(incoming)
         incoming.seen = None  # the rest of a chunk may still be on its way
         if answer is not None:

@@ -36,7 +36,7 @@ class Stream:
         self.link, self.number = link, number
         self._queue: deque[memoryview] = deque()
         self.queued_bytes = 0
-        self._may_send_bytes = self._may_come_bytes = WINDOW_BYTES
+        self.may_send_bytes = self._may_come_bytes = WINDOW_BYTES
         self._used_bytes = 0
         """Of what came, and not yet told."""
         self._last_words: str | None = None
@@ -61,7 +61,7 @@ class Stream:
 
     @property
     def is_ready(self) -> bool:
-        return bool(self._queue) and self._may_send_bytes > PIECE_BYTES
+        return bool(self._queue) and self.may_send_bytes > PIECE_BYTES
 
     def send(self, data: memoryview) -> None:
         if not self.is_ending:
@@ -72,9 +72,9 @@ class Stream:
     def take(self) -> tuple[bytes, memoryview] | None:
         """The next bytes to be sent, as a frame; None if they are to wait."""
         first = self._queue.popleft()
-        piece = first[: min(DATA_BYTES, self._may_send_bytes - PIECE_BYTES)]
+        piece = first[: min(DATA_BYTES, self.may_send_bytes - PIECE_BYTES)]
         count = len(piece) + PIECE_BYTES
-        self._may_send_bytes -= count
+        self.may_send_bytes -= count
         if len(piece) < len(first):
             self._queue.appendleft(first[len(piece) :])
             count = len(piece)
@@ -120,10 +120,6 @@ class Stream:
             self.link.streams.refuse(why)
             raise FrameError(why)
         self.arrived(data)
-
-    def on_credit(self, count: int) -> None:
-        self._may_send_bytes += count
-        self.link.streams.wake(self)
 
     def _tell(self, kind: Kind, rest: bytes) -> None:
         self.link.connection.send(numbered(kind, self.number, rest))
@@ -252,7 +248,8 @@ class Streams:
         elif kind is Kind.DATA:
             stream.on_data(memoryview(payload)[ID_BYTES:])
         elif kind is Kind.CREDIT:
-            stream.on_credit(number_of(rest))
+            stream.may_send_bytes += number_of(rest)
+            self.wake(stream)
         else:
             stream.forget()
             stream.ended(rest[:MAX_REASON_BYTES].decode(errors="replace"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 
 from plexus.live.identity.admission import RefusedError, explain
 
@@ -15,9 +16,10 @@ class Tls:
     """
 
     def __init__(self, context: ssl.SSLContext, server_side: bool) -> None:
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self._incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, outgoing, server_side=server_side)
+        self.write, self.to_send = self._object.write, outgoing.read
+        """The one encrypts, the other gives what is to go to the network."""
         self._has_ended = self.ready = False
         """Ready: the handshake is over. In TLS 1.3 the client is here before the server has judged it."""
 
@@ -56,14 +58,6 @@ class Tls:
             raise EOFError("the other side closed the connection")
         return filled
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Encrypt; what is to be sent waits in `to_send`."""
-        self._object.write(data)
-
-    def to_send(self) -> bytes:
-        """What must go to the network now."""
-        return self._outgoing.read()
-
     def peer_certificate(self) -> bytes | None:
         """The other side's certificate (DER); it holds the key of it."""
         return self._object.getpeercert(binary_form=True)
@@ -71,13 +65,11 @@ class Tls:
     def forget(self) -> None:
         """Nothing is said or heard any more. Connection and link are a circle, which may stay in memory for
         long: what TLS has of them need not."""
-        del self._object, self._incoming, self._outgoing
+        del self._object, self._incoming, self.write, self.to_send
 
     def close(self, last_words: bytes = b"") -> None:
         """Say goodbye; does not wait for an answer."""
-        try:
+        with suppress(ssl.SSLError, OSError):
             if last_words:
                 self._object.write(last_words)
             self._object.unwrap()
-        except (ssl.SSLError, OSError):
-            return
