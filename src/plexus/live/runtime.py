@@ -101,9 +101,9 @@ class LiveRuntime:
             api.SetTimer: self._set_timer,
             api.CancelTimer: lambda effect: self._disarm(effect.key),
             api.Train: self._train,
-            api.Collect: lambda it: self._aggregator.collect(it.round, it.model, it.samples, it.is_change),
-            api.Aggregate: self._aggregate,
-            api.Merge: lambda it: self._aggregator.merge(it.round, it.models, it.weights),
+            api.Collect: self._aggregator.collect,
+            api.Aggregate: self._aggregator.aggregate,
+            api.Merge: self._aggregator.merge,
             api.Save: self._save,
             api.Report: lambda effect: self._tell.fact(effect.fact),
         }
@@ -225,10 +225,6 @@ class LiveRuntime:
     def _stop_sending(self, _: api.StopSending) -> None:
         self._stops += 1
         self._withdraw(lambda _: True, STOPPED)
-
-    def _aggregate(self, effect: api.Aggregate) -> None:
-        models, changes = (effect.models, effect.samples), (effect.changes, effect.change_samples)
-        self._aggregator.aggregate(effect.round, *models, *changes)
 
     def _set_timer(self, effect: api.SetTimer) -> None:
         self._disarm(effect.key)
