@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from plexus.errors import PlexusError
-from plexus.live.models import LiveModel
 from plexus.live.operator.log import Log
-from plexus.live.runtime import LiveRuntime
 from plexus.live.state import Store
-from plexus.live.worker.client import Evaluated, TrainingWorker
-from plexus.protocol.api import Measured
+from plexus.live.worker.client import TrainingWorker
 from plexus.protocol.plexus import PlexusNode
 from plexus.runs.model_files import FINAL_MODEL
 
@@ -21,34 +19,20 @@ LONGEST = 10
 """In `ack_timeout_s`: for so long others may ask for the final model."""
 
 
+@dataclass(eq=False)
 class Finishing:
-    """Tells the node how good models are, and lets the peer end when nobody needs it any more."""
+    """Lets the peer end when nobody needs it any more."""
 
-    def __init__(
-        self,
-        store: Store,
-        trainer: TrainingWorker,
-        log: Log,
-        stay: bool,
-        done: Callable[[], None],
-        relays: Callable[[], bool],
-    ) -> None:
-        """`done` is called when the session is over for this peer, which does not come if it is to `stay`;
-        `relays` says whether others have links by way of it."""
-        self._store, self._trainer, self._log = store, trainer, log
-        self._stay = stay
-        self._done, self._relays = done, relays
-        self._going: asyncio.Task[None] | None = None
-
-    def measured(
-        self, runtime: LiveRuntime, number: int, ordinal: int, model: LiveModel, found: Evaluated
-    ) -> None:
-        ready = self._trainer.ready
-        assert ready is not None
-        if number:  # else it is the final model, and nobody asks
-            score = found.value if ready.higher_is_better else -found.value
-            metrics = {ready.metric: found.value, **found.others, "loss": found.loss}
-            runtime.step(Measured(number, ordinal, model, score, metrics))
+    _store: Store
+    _trainer: TrainingWorker
+    _log: Log
+    _stay: bool
+    """Serve the final model for ever."""
+    _done: Callable[[], None]
+    """Called when the session is over for this peer."""
+    _relays: Callable[[], bool]
+    """Whether others have links by way of it."""
+    _going: asyncio.Task[None] | None = None
 
     def has_model(self, node: PlexusNode, is_measured: bool) -> None:
         """The session has ended, and its model is here."""

@@ -37,7 +37,7 @@ from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits
 from plexus.live.transport.receiving import Buffers
 from plexus.live.worker.client import Evaluated, Ready, SetUp, TrainingWorker
-from plexus.protocol.api import BandwidthMeasured, Durable, Expelled
+from plexus.protocol.api import BandwidthMeasured, Durable, Expelled, Measured
 from plexus.protocol.baselines.peers import PeerNode
 from plexus.protocol.facts import (
     AggregationCompleted,
@@ -323,11 +323,15 @@ class Peer:
         self._runtime.trained(round, model, change)
 
     def _on_evaluated(self, round: int, model: LiveModel, number: int, found: Evaluated) -> None:
-        assert self._trainer.ready is not None
+        ready = self._trainer.ready
+        assert ready is not None
         self._store.offer_best(round, model, found.value)
-        self._observer.evaluated(self._trainer.ready, round, found.value, found.loss)
-        self._tables.evaluated(self._trainer.ready, round, found)
-        self._finishing.measured(self._runtime, number, round, model, found)
+        self._observer.evaluated(ready, round, found.value, found.loss)
+        self._tables.evaluated(ready, round, found)
+        if number:  # else it is the final model, and nobody asks
+            score = found.value if ready.higher_is_better else -found.value
+            metrics = {ready.metric: found.value, **found.others, "loss": found.loss}
+            self._runtime.step(Measured(number, round, model, score, metrics))
 
     async def _keep_house(self) -> None:
         while True:

@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -188,6 +189,12 @@ class Fleet:
     def round(self) -> int:
         return max((member.log.round for member in self.members), default=0)
 
+    def is_done(self, rounds: int | None) -> bool:
+        """It has come to this round, or its session to the end."""
+        is_over = any(member.has_finished for member in self.members)
+        is_over &= not any(member.is_running for member in self.members)
+        return is_over or (rounds is not None and self.round >= rounds)
+
 
 async def run_fleet(
     spec: ExperimentSpec,
@@ -202,9 +209,8 @@ async def run_fleet(
 
     out = (config.out or Path("runs") / f"fleet-{spec.name}").resolve()
     _refuse_taken(out, config.force)
-    world = None
-    if config.shape or config.churn:
-        world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
+    needs_world = config.shape or config.churn
+    world = build_world(spec.traces, spec.nodes, spec.seed, base_dir) if needs_world else None
     if config.churn and world is not None:  # half of those who are there at first, not of all
         there = max(1, int(world.availability.online_at(0.0).sum()))
         course = spec.session.live(there, getattr(spec.protocol.parameters, "sample_size", there))
@@ -223,9 +229,8 @@ async def run_fleet(
                 churn = TraceChurn(fleet.members, world, spec.traces, spec.seed, config.churn)
             stopped = await _go_on(fleet, config, churn, tables, look)
             number, found = await fleet.evaluate()
-            tables.evaluated(
-                tables.now_s, number, {told.metric: found.value, "loss": found.loss, **found.others}
-            )
+            metrics = {told.metric: found.value, "loss": found.loss, **found.others}
+            tables.evaluated(tables.now_s, number, metrics)
             result = _result(fleet, tables, told, found.value, stopped)
             directory.finish(_outcome(result, session, tables, told))
             return result
@@ -238,43 +243,32 @@ async def _go_on(
 ) -> str:
     """From the first process to the last; what they recorded is kept, however this ends. By what it was
     stopped."""
+    has_end = config.rounds is not None or fleet.spec.session.has_end
+    seconds = config.seconds or (math.inf if has_end else USUAL_S)
     try:
         if churn is not None:
             await churn.go_on(0.0)
         else:
             fleet.wait_for_all()
             await asyncio.gather(*(member.start() for member in fleet.members))
-        return await _watch(fleet, config, churn, tables, look)
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            await asyncio.sleep(TICK_S)
+            look()
+            tables.look([member.is_running for member in fleet.members])
+            for member in fleet.members:
+                member.log.read()
+            if any(member.notice_death() for member in fleet.members) or fleet.is_done(config.rounds):
+                return ""
+            if churn is not None:
+                await churn.go_on(time.monotonic() - began)
+        return f"after {seconds:g} s (--seconds)" if has_end or not fleet.round else ""
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:
         await fleet.end_members()
         tables.look([False] * fleet.nodes, is_last=True)
         tables.put_in_order(fleet.out)
-
-
-async def _watch(
-    fleet: Fleet, config: FleetConfig, churn: TraceChurn | None, tables: FleetTables, look: Callable[[], None]
-) -> str:
-    began = time.monotonic()
-    has_end = config.rounds is not None or fleet.spec.session.has_end
-    seconds = config.seconds or (math.inf if has_end else USUAL_S)
-    while time.monotonic() - began < seconds:
-        await asyncio.sleep(TICK_S)
-        look()
-        tables.look([member.is_running for member in fleet.members])
-        for member in fleet.members:
-            member.log.read()
-            if member.notice_death():
-                return ""
-        if config.rounds is not None and fleet.round >= config.rounds:
-            return ""
-        running = any(member.is_running for member in fleet.members)
-        if not running and any(member.has_finished for member in fleet.members):
-            return ""
-        if churn is not None:
-            await churn.go_on(time.monotonic() - began)
-    return f"after {seconds:g} s (--seconds)" if has_end or not fleet.round else ""
 
 
 def _result(fleet: Fleet, tables: FleetTables, measure: Ready, metric: float, stopped: str) -> FleetResult:
@@ -358,8 +352,6 @@ def _refuse_taken(out: Path, force: bool) -> None:
 
 def free_ports(count: int) -> list[int]:
     """Ports of loopback that nobody uses at the moment."""
-    sockets = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
-    ports: list[int] = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]

@@ -7,6 +7,8 @@ import heapq
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,23 +27,23 @@ FAILURES = ("training_failed", "evaluation_failed")
 """What a node's log calls it when its worker could not do a job."""
 
 
+@dataclass(eq=False)
 class LogReader:
     """One node's log file, read while it grows: how it fares, and why it ended.
 
     What it did is in its tables (`live.operator.peer_tables`).
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._at = 0
-        self._rest = b""
-        self.newest: dict[str, dict[str, Any]] = {}
-        """By event, its newest line."""
-        self.counts: Counter[str] = Counter()
-        """By event, how many lines there are."""
-        self.errors = 0
-        self.last_words = ""
-        """The last line that is not of the log: an interpreter's, or why the peer did not start."""
+    _path: Path
+    _at: int = 0
+    _rest: bytes = b""
+    newest: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By event, its newest line."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """By event, how many lines there are."""
+    errors: int = 0
+    last_words: str = ""
+    """The last line that is not of the log: an interpreter's, or why the peer did not start."""
 
     @property
     def round(self) -> int:
@@ -99,20 +101,22 @@ class NodeResult(Struct, frozen=True, kw_only=True):
     """Why it could not train or evaluate, if it could not."""
 
 
+@dataclass(eq=False)
 class Member:
     """One process of the fleet, over all its lives."""
 
-    def __init__(self, number: int, home: Path, id: str, command: list[str]) -> None:
-        self.number = number
-        self.home = home
-        self.id = id
-        self.command = command
-        self.process: asyncio.subprocess.Process | None = None
-        self.log = LogReader(home / LOG_FILE)
-        self.starts = 0
-        self.unexpected: list[int] = []
-        self._is_told = False
-        """To end: then it does not do so by itself."""
+    number: int
+    home: Path
+    id: str
+    command: list[str]
+    process: asyncio.subprocess.Process | None = None
+    starts: int = 0
+    unexpected: list[int] = field(default_factory=list)
+    _is_told: bool = False
+    """To end: then it does not do so by itself."""
+
+    def __post_init__(self) -> None:
+        self.log = LogReader(self.home / LOG_FILE)
 
     @property
     def is_running(self) -> bool:
@@ -192,23 +196,20 @@ class TraceChurn:
         self._speed = speed
         self._graceful_share = traces.graceful_share
         self._rng = stream(seed, "leaves")
-        self._toggles = [world.availability.toggles(node) for node in range(len(members))]
-        self._next: list[tuple[float, int, bool]] = []
-        for node in range(len(members)):
-            self._schedule(node)
+
+        def changes(node: int) -> Iterator[tuple[float, int, bool]]:
+            return ((at_s, node, online) for at_s, online in world.availability.toggles(node))
+
+        self._changes = heapq.merge(*map(changes, range(len(members))))
+        self._next = next(self._changes, None)
 
     async def go_on(self, now_s: float) -> None:
         """Do everything that is due by `now_s` of real time."""
-        while self._next and self._next[0][0] <= now_s * self._speed:
-            _, node, online = heapq.heappop(self._next)
+        while self._next is not None and self._next[0] <= now_s * self._speed:
+            _, node, online = self._next
             if online:
                 await self._members[node].start()
             else:
                 is_graceful = self._rng.random() < self._graceful_share
                 await self._members[node].end(signal.SIGTERM if is_graceful else signal.SIGKILL)
-            self._schedule(node)
-
-    def _schedule(self, node: int) -> None:
-        change = next(self._toggles[node], None)
-        if change is not None:
-            heapq.heappush(self._next, (change[0], node, change[1]))
+            self._next = next(self._changes, None)
