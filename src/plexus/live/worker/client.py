@@ -16,7 +16,7 @@ from asyncio import StreamWriter as Writer
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -189,6 +189,16 @@ async def set_up(reader: Reader, writer: Writer, setup: SetUp, room: Room) -> tu
     return answer, complaint
 
 
+class Job(NamedTuple):
+    """What the worker is to do with a model."""
+
+    header: TrainJob | EvaluateJob
+    round: int
+    model: LiveModel
+    number: int = 0
+    """Given back with what was measured."""
+
+
 @dataclass(eq=False)
 class TrainingWorker:
     """At most one training at a time; a newer one interrupts it. Evaluations wait until nothing trains."""
@@ -202,10 +212,10 @@ class TrainingWorker:
 
     def __post_init__(self) -> None:
         self._last_job = 0
-        self._training: tuple[TrainJob, LiveModel] | None = None
+        self._training: Job | None = None
         self._losses = 0
         """Workers that this training has cost."""
-        self._evaluating: tuple[EvaluateJob, int, LiveModel, int] | None = None
+        self._evaluating: Job | None = None
         self._to_evaluate: tuple[int, LiveModel, int] | None = None
         self._outbox: asyncio.Queue[Header] = asyncio.Queue()  # no models: the worker may stand still
         self._tasks: list[asyncio.Task[None]] = []
@@ -230,7 +240,7 @@ class TrainingWorker:
     @property
     def round(self) -> int | None:
         """The round that is being trained."""
-        return None if self._training is None else self._training[0].round
+        return None if self._training is None else self._training.round
 
     async def start(self) -> memoryview:
         """Start the worker; returns the initial model."""
@@ -248,11 +258,11 @@ class TrainingWorker:
         """Train for `round`; what was under way is interrupted and its result never seen."""
         self._last_job += 1
         self._losses = 0
-        self._training = TrainJob(self._last_job, round), model
+        self._training = Job(TrainJob(self._last_job, round), round, model)
         self.since_s = asyncio.get_running_loop().time()
         self._is_held_back = self.measures_first and self._evaluating is not None
         if not self._is_held_back:
-            self._outbox.put_nowait(self._training[0])
+            self._outbox.put_nowait(self._training.header)
 
     def interrupt(self) -> None:
         """Stop training, within one step."""
@@ -268,40 +278,41 @@ class TrainingWorker:
     def _evaluate_if_idle(self) -> None:
         if self._to_evaluate is None or self._training is not None or self._evaluating is not None:
             return
-        (round, model, number), self._to_evaluate = self._to_evaluate, None
         self._last_job += 1
-        self._evaluating = EvaluateJob(self._last_job), round, model, number
-        self._outbox.put_nowait(self._evaluating[0])
+        self._evaluating = Job(EvaluateJob(self._last_job), *self._to_evaluate)
+        self._to_evaluate = None
+        self._outbox.put_nowait(self._evaluating.header)
 
     def _on_answer(self, answer: Header, body: Body) -> None:
+        training, evaluating = self._training, self._evaluating
         match answer:
-            case Finished(job, seal, change) if self._training and job == self._training[0].job:
+            case Finished(job, seal, change) if training and job == training.header.job:
                 if isinstance(body, PlexusError):
                     self._give_up(str(body))
                     return
-                round, self._training, self.since_s = self._training[0].round, None, None
-                self._on_trained(round, LiveModel(body, seal), change)
-            case Stopped(job, reason) if self._training and job == self._training[0].job:
+                self._training = self.since_s = None
+                self._on_trained(training.round, LiveModel(body, seal), change)
+            case Stopped(job, reason) if training and job == training.header.job:
                 # Nobody asked for this: bad data, or a model that cannot be trained.
                 self._give_up(reason)
-            case Evaluated(job) if self._evaluating and job == self._evaluating[0].job:
-                (_, round, model, number), self._evaluating = self._evaluating, None
-                self._on_evaluated(round, model, number, answer)
-            case Stopped(job, reason, kind) if self._evaluating and job == self._evaluating[0].job:
-                round, self._evaluating = self._evaluating[1], None
+            case Evaluated(job) if evaluating and job == evaluating.header.job:
+                self._evaluating = None
+                self._on_evaluated(evaluating.round, evaluating.model, evaluating.number, answer)
+            case Stopped(job, reason, kind) if evaluating and job == evaluating.header.job:
+                self._evaluating = None
                 if kind:  # else a training came in between
                     self.failed += 1
-                    self._log.error("evaluation_failed", round=round, reason=reason)
+                    self._log.error("evaluation_failed", round=evaluating.round, reason=reason)
         if self._is_held_back and self._evaluating is None:
             self._is_held_back = False
             if self._training is not None:
-                self._outbox.put_nowait(self._training[0])
+                self._outbox.put_nowait(self._training.header)
         self._evaluate_if_idle()
 
     def _give_up(self, reason: str) -> None:
         assert self._training is not None
         self.failed += 1
-        self._log.error("training_failed", round=self._training[0].round, reason=reason)
+        self._log.error("training_failed", round=self._training.round, reason=reason)
         self._training = self.since_s = None
 
     async def _supervise(self, reader: Reader) -> None:
@@ -329,14 +340,14 @@ class TrainingWorker:
         self._outbox = asyncio.Queue()
         self._is_held_back = False
         if self._evaluating is not None:
-            self._log.error("evaluation_failed", round=self._evaluating[1], reason=WORKER_DIED)
+            self._log.error("evaluation_failed", round=self._evaluating.round, reason=WORKER_DIED)
             self._evaluating = None
         elif self._training is not None:
             self._losses += 1
             if self._losses == MOST_LOSSES:
                 self._give_up(f"{WORKER_DIED} {MOST_LOSSES} times")
         if self._training is not None:
-            self._outbox.put_nowait(self._training[0])
+            self._outbox.put_nowait(self._training.header)
 
     async def _converse(self, reader: Reader) -> None:
         writing = asyncio.create_task(self._write())
@@ -360,12 +371,9 @@ class TrainingWorker:
 
     async def _send(self, header: Header) -> None:
         assert self._writer is not None
-        if self._training is not None and header == self._training[0]:
-            await send_async(self._writer, header, self._training[1].data)
-        elif self._evaluating is not None and header == self._evaluating[0]:
-            await send_async(self._writer, header, self._evaluating[2].data)
-        elif isinstance(header, Interrupt):  # else it is overtaken
-            await send_async(self._writer, header)
+        jobs = [each for each in (self._training, self._evaluating) if each and each.header == header]
+        if jobs or isinstance(header, Interrupt):  # else it is overtaken
+            await send_async(self._writer, header, jobs[0].model.data if jobs else b"")
 
     async def _connect(self) -> tuple[Reader, memoryview]:
         reader, self._writer = await self._open()
