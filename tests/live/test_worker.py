@@ -317,3 +317,37 @@ def test_a_worker_whose_task_stands_still_keeps_the_newest_model_alone(
             assert jobs.get(timeout=60) == Interrupt(5)
             assert (listening._models, listening._stop_before) == ({}, 5)
         thread.join()
+
+
+def test_a_worker_that_cannot_be_replaced_was_lost_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those that do not start are another matter, and nothing is heard of the old one any more."""
+    log, pauses = StringIO(), 3
+    monkeypatch.setattr(channel, "RESTART_S", 0.01)
+
+    async def story() -> None:
+        client, _, theirs = await connected()
+        client._log, client._fork_server = Log(log), tmp_path / "nobody.sock"
+        theirs.close()
+        while log.getvalue().count("worker_not_started") < pauses:
+            await asyncio.sleep(0.01)
+        await client.close()
+
+    asyncio.run(story())
+    assert log.getvalue().count("worker_lost") == 1
+
+
+def test_what_waits_to_be_measured_is_measured_though_there_is_no_room_for_what_was_trained() -> None:
+    async def story() -> tuple[channel.Header, memoryview]:
+        client, _, theirs = await connected()
+        theirs.settimeout(10)
+        client.train(1, LiveModel(memoryview(b"old"), b""))
+        client.evaluate(1, LiveModel(memoryview(b"new"), b""))
+        client._on_answer(Finished(1, b"", 0.0), PlexusError("no room"))
+        with theirs:
+            found = await asyncio.to_thread(channel.receive, theirs)
+        await client.close()
+        return found
+
+    assert asyncio.run(story()) == (EvaluateJob(2), b"new")

@@ -289,9 +289,9 @@ class TrainingWorker:
             case Finished(job, seal, change) if training and job == training.header.job:
                 if isinstance(body, PlexusError):
                     self._give_up(str(body))
-                    return
-                self._training = self.since_s = None
-                self._on_trained(training.round, LiveModel(body, seal), change)
+                else:
+                    self._training = self.since_s = None
+                    self._on_trained(training.round, LiveModel(body, seal), change)
             case Stopped(job, reason) if training and job == training.header.job:
                 # Nobody asked for this: bad data, or a model that cannot be trained.
                 self._give_up(reason)
@@ -316,7 +316,6 @@ class TrainingWorker:
         self._training = self.since_s = None
 
     async def _supervise(self, reader: Reader) -> None:
-        pause_s = RESTART_S
         while True:
             try:
                 await self._converse(reader)
@@ -324,16 +323,19 @@ class TrainingWorker:
                 self._log.warning("worker_lost", reason=str(error) or type(error).__name__)
             except Exception:
                 self._log.exception("failure", where="worker")
+            reader = await self._replaced()
+            self._resume()
+
+    async def _replaced(self) -> Reader:
+        pause_s = RESTART_S
+        while True:
             await self._disconnect()
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_RESTART_S)
             try:
-                reader, _ = await self._connect()
+                return (await self._connect())[0]
             except (OSError, EOFError, PlexusError) as error:
                 self._log.warning("worker_not_started", reason=str(error))
-                continue
-            pause_s = RESTART_S
-            self._resume()
 
     def _resume(self) -> None:
         """Give a new worker the training that was lost with the old one, unless it takes them all down."""
