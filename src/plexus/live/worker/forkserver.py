@@ -9,22 +9,14 @@ import time
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from plexus.errors import PlexusError, TaskError
 from plexus.files import socket_in
 from plexus.live.room import BOUNDLESS
-from plexus.live.worker.client import (
-    WORKER_MODULE,
-    Evaluated,
-    EvaluateJob,
-    Ready,
-    SetUp,
-    Stopped,
-    receive_async,
-    send_async,
-    set_up,
-)
+from plexus.live.worker import client as channel
+from plexus.live.worker.client import WORKER_MODULE, Evaluated, EvaluateJob, Ready, SetUp, Stopped
 
 Hired = tuple[Reader, Writer, Ready, memoryview]
 """A worker for one job: its socket, what it said when it was set up, and the initial model."""
@@ -33,17 +25,14 @@ START_S = 60.0
 """A fork server has to be there within this time."""
 
 
+@dataclass(eq=False)
 class ForkServer:
-    """The process that a fleet's training workers are forked from, with torch imported once.
+    """The process that a fleet's training workers are forked from, with torch imported once."""
 
-    Its socket and its log are in `directory`.
-    """
-
+    _directory: Path
+    """Where its socket and its log are."""
+    _process: asyncio.subprocess.Process | None = None
     files = (SOCKET_FILE, LOG_FILE)
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._process: asyncio.subprocess.Process | None = None
 
     @property
     def socket(self) -> Path:
@@ -79,8 +68,8 @@ class ForkServer:
     async def evaluate(self, setup: SetUp, model: memoryview | None) -> Evaluated:
         """The metric of a model, or of the initial one."""
         async with self._worker(setup, "measured the model") as (reader, writer, _, initial):
-            await send_async(writer, EvaluateJob(1), initial if model is None else model)
-            answer, _ = await receive_async(reader)
+            await channel.send_async(writer, EvaluateJob(1), initial if model is None else model)
+            answer, _ = await channel.receive_async(reader)
         if isinstance(answer, Stopped):
             raise PlexusError(f"the newest model cannot be measured: {answer.reason}")
         assert isinstance(answer, Evaluated)
@@ -90,7 +79,7 @@ class ForkServer:
     async def _worker(self, setup: SetUp, job: str) -> AsyncIterator[Hired]:
         reader, writer = await asyncio.open_unix_connection(self.socket)
         try:
-            yield reader, writer, *await set_up(reader, writer, setup, BOUNDLESS)
+            yield reader, writer, *await channel.set_up(reader, writer, setup, BOUNDLESS)
         except (OSError, EOFError):
             raise TaskError(f"the training worker died as it {job}: {self._said}") from None
         finally:
