@@ -37,18 +37,9 @@ from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits
 from plexus.live.transport.receiving import Buffers
 from plexus.live.worker.client import Evaluated, Ready, SetUp, TrainingWorker
+from plexus.protocol import facts
 from plexus.protocol.api import BandwidthMeasured, Durable, Expelled, Measured
 from plexus.protocol.baselines.peers import PeerNode
-from plexus.protocol.facts import (
-    AggregationCompleted,
-    EndClaimed,
-    EndRevoked,
-    Fact,
-    FinalHeld,
-    ModelUpdated,
-    SessionEnded,
-    TrainingStarted,
-)
 from plexus.protocol.parameters import ENDLESS, Course, unknown_metric
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import EXPELLED, View
@@ -296,27 +287,29 @@ class Peer:
         known = self._view.bandwidth_of(self._roster.number(key))
         return min(known, self._runtime.meter.bytes_per_s)
 
-    def _on_fact(self, fact: Fact) -> None:
+    def _on_fact(self, fact: facts.Fact) -> None:
         self._observer.fact(fact)
         self._tables.fact(fact)
         every, node = self._config.evaluate_every, self._node
-        if isinstance(fact, AggregationCompleted | EndClaimed):
-            if isinstance(fact, EndClaimed) or fact.ordinal % every == 0:
+        measured = self._observer.evaluated_round
+        match fact:
+            case facts.EndClaimed():
                 self._trainer.evaluate(fact.ordinal, fact.model, fact.round)
-        elif isinstance(fact, SessionEnded):
-            self._trainer.interrupt()
-            self._status.enter("ended")
-        elif isinstance(fact, EndRevoked):
-            self._status.enter("online")
-        elif isinstance(fact, ModelUpdated) and fact.round % every == 0:
-            self._trainer.evaluate(fact.round, fact.model, fact.round)
-        elif isinstance(fact, FinalHeld) and isinstance(node, PlexusNode):
-            self._finishing.has_model(node, self._observer.evaluated_round == fact.ordinal)
-        elif isinstance(fact, TrainingStarted) and isinstance(node, PlexusNode):
-            # Who never aggregates wants to see now and then where the session stands.
-            behind = fact.ordinal - self._observer.evaluated_round
-            if behind >= SELDOM * every:
-                self._trainer.evaluate(node.held_ordinal, node.held_model, node.held_round)
+            case facts.AggregationCompleted() if fact.ordinal % every == 0:
+                self._trainer.evaluate(fact.ordinal, fact.model, fact.round)
+            case facts.ModelUpdated() if fact.round % every == 0:
+                self._trainer.evaluate(fact.round, fact.model, fact.round)
+            case facts.SessionEnded():
+                self._trainer.interrupt()
+                self._status.enter("ended")
+            case facts.EndRevoked():
+                self._status.enter("online")
+            case facts.FinalHeld() if isinstance(node, PlexusNode):
+                self._finishing.has_model(node, measured == fact.ordinal)
+            case facts.TrainingStarted() if isinstance(node, PlexusNode):
+                # Who never aggregates wants to see now and then where the session stands.
+                if fact.ordinal - measured >= SELDOM * every:
+                    self._trainer.evaluate(node.held_ordinal, node.held_model, node.held_round)
 
     def _on_trained(self, round: int, model: LiveModel, change: float) -> None:
         self._tables.training_ended(completed=True)
@@ -373,16 +366,14 @@ class Peer:
     def _announce(self, node: PlexusNode | PeerNode) -> None:
         """Advertise anew when the bandwidth turns out to be less than half or more than double, and when the
         node learns where others can dial it."""
-        membership, found = node.membership, self._bandwidth()
+        membership, found, now = node.membership, self._bandwidth(), time.monotonic()
         told = membership.bandwidth_bytes_per_s
+        is_due = now - self._announced_at >= ANNOUNCE_EVERY_S
         if membership.address != self._hub.advertised:
             membership.address = self._hub.advertised
             self._runtime.step(BandwidthMeasured(found))
-            return
-        if found == told or told // 2 <= found <= 2 * told:
-            return
-        if time.monotonic() - self._announced_at >= ANNOUNCE_EVERY_S:
-            self._announced_at = time.monotonic()
+        elif is_due and not told // 2 <= found <= 2 * told:
+            self._announced_at = now
             self._log.info("bandwidth", bytes_per_s=found)
             self._runtime.step(BandwidthMeasured(found))
 
