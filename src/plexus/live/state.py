@@ -113,7 +113,7 @@ class Store:
         """What others will hear of. Done when it is on the disk; fails if it cannot be written."""
         frame = wire.encode(ViewReply(view), self._roster)
         changes = {"counter": counter, "ended": ended, "view": frame}
-        return self._thread.submit(self._update, {**changes, "bandwidth_bytes_per_s": bandwidth_bytes_per_s})
+        return self._thread.submit(self._update, **changes, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
 
     def save_model(self, state: Durable) -> None:
         """Its model is on the disk soon, unless a newer one overtakes it."""
@@ -157,7 +157,7 @@ class Store:
         self._write(name, state.model.data, by=keep)
         held = {"round": state.round, "ordinal": state.ordinal, "model_file": name}
         try:
-            self._update(held | {"model_seal": state.model.seal, "view": view})
+            self._update(**held, model_seal=state.model.seal, view=view)
         finally:  # there may be others from before a crash, and a disk may have no room for the state
             self._remove_all_but(_state_in(self.home).model_file)
 
@@ -175,7 +175,7 @@ class Store:
         except PlexusError as error:
             self._on_error(error)
 
-    def _update(self, changes: dict[str, object]) -> None:
+    def _update(self, **changes: Any) -> None:
         changed = msgspec.structs.replace(self.state, **changes)
         self._write(STATE_FILE, encode_state(changed))
         self.state = changed
