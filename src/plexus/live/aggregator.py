@@ -144,23 +144,19 @@ def sum_of(layout: ModelLayout, round: int, is_change: bool = False) -> RunningS
     return QuantisedSum(layout, round) if layout.is_quantised else RunningSum(layout, is_change)
 
 
+@dataclass(eq=False)
 class Spool:
     """Models that arrive one by one, for a rule that needs them all: one behind the other in a file without a
     name. In memory are the result and, of each model, the chunk that is looked at."""
 
-    def __init__(
-        self, layout: ModelLayout, rule: Rule, folder: Path, round: int, is_change: bool = False
-    ) -> None:
-        self._layout = layout
-        self._rule = rule
-        self._round = round
-        self._numbers = layout.changes if is_change else layout.numbers
-        if layout.is_packed:
-            self._numbers = layout.rows
-        self._folder = folder
-        self._file: IO[bytes] | None = None
-        self._models = 0
-        self.flaw: str | None = None
+    _layout: ModelLayout
+    _rule: Rule
+    _folder: Path
+    _round: int
+    is_change: bool = False
+    _file: IO[bytes] | None = None
+    _models: int = 0
+    flaw: str | None = None
 
     def add(self, data: memoryview, weight: float, owned: bool) -> bool:
         """Keep a model. Its memory is not taken over."""
@@ -195,7 +191,8 @@ class Spool:
         assert self._file is not None
         with self._file:
             kept = self._layout.room.map(self._file, mmap.ACCESS_READ)
-        return [self._numbers(kept[at * size_bytes :][:size_bytes]) for at in range(self._models)]
+        numbers = self._layout.values_of(self.is_change)
+        return [numbers(kept[at * size_bytes :][:size_bytes]) for at in range(self._models)]
 
 
 @dataclass(slots=True, eq=False)
