@@ -52,7 +52,6 @@ class Callbacks(NamedTuple):
     unsaved: Callable[[str], None]
     """The node had to go offline, because its counter could not be saved."""
     list_offered: Callable[[bytes, bytes], None]
-    """A peer passes on a list by the authority."""
     trusts_list: Callable[[], bool] = lambda: True
     """Whether a node that is not on the list is none of the session's: no newer list has just come."""
 
@@ -117,16 +116,16 @@ class LiveRuntime:
         """Let the node say goodbye, as soon as nobody waits for what it has made or sends, within reason, and
         its disk allows; then it is offline."""
         until = self._loop.time() + HAND_OVER_S
-        while self.node is not None and self._loop.time() < until and self._is_handing_over(self.node):
+        while self.node is not None and self._loop.time() < until:
+            is_sending = any(link.sending.under_way for link in self.hub.links.values())
+            if not self.node.is_indispensable and not is_sending:
+                break
             await asyncio.sleep(0.01)
         self.step(api.WentOffline())
         self.node = None
         while self.writing is not None:
             await asyncio.wait([self.writing])
         self.stop()
-
-    def _is_handing_over(self, node: Machine) -> bool:
-        return node.is_indispensable or any(link.sending.under_way for link in self.hub.links.values())
 
     def stop(self) -> None:
         """The node is offline: nothing of what it had under way arrives."""

@@ -83,7 +83,6 @@ class Store:
         self.state = _state_in(home, roster.session)
         """What is on the disk."""
         self.failed = 0
-        """Writes that failed."""
         self.unwritten: dict[str, str] = {}
         """Of which kinds of file the newest is not on the disk, and why."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
@@ -96,7 +95,6 @@ class Store:
         return _read_model(self.home, self.state, room) if self.state.model_file else None
 
     def view(self) -> Snapshot | None:
-        """Whom the node knew before."""
         frame = self.state.view
         if not frame:
             return None
@@ -306,11 +304,18 @@ class SessionStanding(Struct, frozen=True, kw_only=True):
 
 def standing(home: Path) -> SessionStanding:
     """What the peer in `home` knows of its session."""
+    from plexus.spec.experiment import load_spec
+
     if not (home / KEY_FILE).exists():
         raise PlexusError(f"{home}: not a peer's home")
     state = _state_in(home)
-    begun = home / RUN_FOLDER / SPEC
-    name, course = _agreed(begun if begun.exists() else home / SESSION_FILE)
+    name, course = None, ENDLESS
+    files = (home / RUN_FOLDER / SPEC, home / SESSION_FILE)
+    if agreed := next(filter(Path.exists, files), None):
+        spec = load_spec(agreed)
+        name = spec.name
+        if spec.protocol.name == "plexus":
+            course = spec.session.live(spec.nodes, spec.protocol.parameters.sample_size)
     best, final = home / BEST_MODEL, home / FINAL_MODEL
     about = metadata_of(best) if best.exists() else {}
     return SessionStanding(
@@ -323,16 +328,6 @@ def standing(home: Path) -> SessionStanding:
         best_round=int(about["round"]) if about else None,
         best_value=float(about["value"]) if about else None,
     )
-
-
-def _agreed(path: Path) -> tuple[str | None, Course]:
-    from plexus.spec.experiment import load_spec
-
-    if not path.exists():
-        return None, ENDLESS
-    spec = load_spec(path)
-    name, parameters = spec.protocol.name, spec.protocol.parameters
-    return spec.name, spec.session.live(spec.nodes, parameters.sample_size) if name == "plexus" else ENDLESS
 
 
 def encode_state(state: State) -> bytes:

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import InitVar, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,22 +89,19 @@ def home_name(number: int) -> str:
     return f"node-{number:02}"
 
 
+@dataclass(eq=False)
 class Fleet:
-    def __init__(
-        self,
-        spec: ExperimentSpec,
-        out: Path,
-        world: World | None,
-        base_dir: Path = Path(),
-        fork_server: ForkServer | None = None,
-    ) -> None:
-        self.spec = spec
-        self.base_dir = base_dir
-        self.out = out
-        self.nodes = spec.nodes + (spec.protocol.name in SERVERS)
+    spec: ExperimentSpec
+    out: Path
+    world: InitVar[World | None]
+    base_dir: Path = Path()
+    fork_server: InitVar[ForkServer | None] = None
+
+    def __post_init__(self, world: World | None, fork_server: ForkServer | None) -> None:
+        self.nodes = self.spec.nodes + (self.spec.protocol.name in SERVERS)
         self.neighbourhood = Neighbourhood(world) if world is not None else None
         self.members: list[Member] = []
-        self._fork_server = fork_server or ForkServer(out)
+        self._fork_server = fork_server or ForkServer(self.out)
 
     async def prepare(self, frozen: str = "") -> Session:
         """Keys, certificates, ports and the fork server; `frozen` as in `found_session`."""

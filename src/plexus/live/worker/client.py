@@ -14,7 +14,7 @@ import sys
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -210,27 +210,27 @@ class TrainingWorker:
     _fork_server: Path | None = None
     _room: Room = BOUNDLESS
 
-    def __post_init__(self) -> None:
-        self._last_job = 0
-        self._training: Job | None = None
-        self._losses = 0
-        """Workers that this training has cost."""
-        self._evaluating: Job | None = None
-        self._to_evaluate: tuple[int, LiveModel, int] | None = None
-        self._outbox: asyncio.Queue[Header] = asyncio.Queue()  # no models: the worker may stand still
-        self._tasks: list[asyncio.Task[None]] = []
-        self._process: asyncio.subprocess.Process | None = None
-        self._writer: Writer | None = None
-        self.ready: Ready | None = None
-        self.since_s: float | None = None
-        """When the training under way began."""
-        self.unread_since: float | None = None
-        """Since when the worker does not read what it is sent."""
-        self.measures_first = False
-        """A training waits for an evaluation under way, rather than interrupting it."""
-        self._is_held_back = False
-        self.failed = 0
-        """Trainings and evaluations that came to nothing."""
+    measures_first: bool = False
+    """A training waits for an evaluation under way, rather than interrupting it."""
+    ready: Ready | None = None
+    since_s: float | None = None
+    """When the training under way began."""
+    unread_since: float | None = None
+    """Since when the worker does not read what it is sent."""
+    failed: int = 0
+    """Trainings and evaluations that came to nothing."""
+    _last_job: int = 0
+    _training: Job | None = None
+    _losses: int = 0
+    """Workers that this training has cost."""
+    _is_held_back: bool = False
+    _evaluating: Job | None = None
+    _to_evaluate: tuple[int, LiveModel, int] | None = None
+    _outbox: asyncio.Queue[Header] = field(default_factory=asyncio.Queue)
+    """Without models: the worker may stand still."""
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _process: asyncio.subprocess.Process | None = None
+    _writer: Writer | None = None
 
     @property
     def is_evaluating(self) -> bool:
@@ -239,7 +239,6 @@ class TrainingWorker:
 
     @property
     def round(self) -> int | None:
-        """The round that is being trained."""
         return None if self._training is None else self._training.round
 
     async def start(self) -> memoryview:
