@@ -41,7 +41,7 @@ class Bounds:
         self._held: LiveModel | None = None
         self._ordinal = 0
         self._since_s = 0.0
-        """When the held model came."""
+        """When the held model came; 0 of the first one, which has been there for who knows how long."""
         self._round_s = 0.0
         """How long rounds take; 0 before the second."""
         self._usual = self._largest = 0.0
@@ -49,8 +49,9 @@ class Bounds:
 
     def hold(self, model: LiveModel, ordinal: int, now_s: float) -> None:
         if ordinal > self._ordinal and self._held is not None:
-            took_s = (now_s - self._since_s) / (ordinal - self._ordinal)
-            self._round_s += (PACE if self._round_s else 1.0) * (took_s - self._round_s)
+            if self._since_s:
+                took_s = (now_s - self._since_s) / (ordinal - self._ordinal)
+                self._round_s += (PACE if self._round_s else 1.0) * (took_s - self._round_s)
             self._since_s = now_s
         self._held, self._ordinal = model, ordinal
 
