@@ -117,26 +117,25 @@ class Peer:
 
     async def run(self) -> None:
         """From start to stop; returns when the node has left."""
-        state = self._store.state
-        if state.ended and state.ended == state.round and not self._config.stay:
+        config, state = self._config, self._store.state
+        if state.ended and state.ended == state.round and not config.stay:
             self._log.info("session_ended", round=state.ordinal)
             return
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        self._observer = FactObserver(self._roster, self._log, self._store.state.ordinal)
-        folder, is_alone = str(self._config.folder), self._config.fork_server is None
-        # A fleet has tried the task before it started any peer.
-        home = str(self._config.home.resolve())
-        setup = SetUp(self._config.spec, self._config.data, folder, is_alone, home)
+        self._observer = FactObserver(self._roster, self._log, state.ordinal)
+        is_alone = config.fork_server is None  # a fleet has tried the task before it started any peer
+        setup = SetUp(config.spec, config.data, str(config.folder), is_alone, str(config.home.resolve()))
+        tell = self._on_trained, self._on_evaluated
+        measures_first = config.course.is_measured or not config.protocol.variation
         self._trainer = TrainingWorker(
-            setup, self._log, self._on_trained, self._on_evaluated, self._config.fork_server, self._room
+            setup, self._log, *tell, config.fork_server, self._room, measures_first
         )
-        self._trainer.measures_first = self._config.course.is_measured or not self._config.protocol.variation
-        parts = self._store, self._trainer, self._log, self._config.stay
+        parts = self._store, self._trainer, self._log, config.stay
         self._finishing = Finishing(*parts, self._stop.set, lambda: bool(self._hub.relay.carried))
-        control = await serve_control(self._config.home, self._now, self._stop.set)
+        control = await serve_control(config.home, self._now, self._stop.set)
         try:
             initial = await unless(self._stop, self._trainer.start())
             if initial is not None:
@@ -146,7 +145,7 @@ class Peer:
                 await self._run()
         finally:
             control.close()
-            socket_path(self._config.home).unlink(missing_ok=True)  # who backs the home up need not skip it
+            socket_path(config.home).unlink(missing_ok=True)  # who backs the home up need not skip it
             await self._trainer.close()
             self._store.close()
             os.close(self._lock)
@@ -178,8 +177,8 @@ class Peer:
         answered_s = getattr(config.protocol.parameters, "ack_timeout_s", config.limits.transfer_grace_s)
         grace_s = min(config.limits.transfer_grace_s, answered_s)
         limits = replace(config.limits, transfer_grace_s=grace_s)
-        way: dict[str, Any] = {"source": config.source, "dial_only": config.dial_only}
         parts = self._admission, limits, self._roster, self._bandwidth_to, self._log
+        connect = partial(Hub, *parts, source=config.source, dial_only=config.dial_only)
         tell = Callbacks(
             fact=self._on_fact,
             early=lambda body: self._joining.early(body),
@@ -195,12 +194,12 @@ class Peer:
             self._store,
             self._trainer,
             self._log,
-            partial(Hub, *parts, **way),
+            connect,
             tell,
         )
         self._hub = self._runtime.hub
-        session, spec = config.session.digest, config.spec
-        self._tables = PeerTables(config.home, session, spec, self._admission.key, self._log)
+        about = config.session.digest, config.spec, self._admission.key
+        self._tables = PeerTables(config.home, *about, self._log)
         self._lists = NewerLists(self._hub, self._expel)
         listening = await self._hub.listen(config.listen)
         self._hub.advertise(config.advertise or listening)

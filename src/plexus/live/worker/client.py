@@ -210,7 +210,7 @@ class TrainingWorker:
     _fork_server: Path | None = None
     _room: Room = BOUNDLESS
 
-    measures_first: bool = False
+    _measures_first: bool = False
     """A training waits for an evaluation under way, rather than interrupting it."""
     ready: Ready | None = None
     since_s: float | None = None
@@ -259,7 +259,7 @@ class TrainingWorker:
         self._losses = 0
         self._training = Job(TrainJob(self._last_job, round), round, model)
         self.since_s = asyncio.get_running_loop().time()
-        self._is_held_back = self.measures_first and self._evaluating is not None
+        self._is_held_back = self._measures_first and self._evaluating is not None
         if not self._is_held_back:
             self._outbox.put_nowait(self._training.header)
 
