@@ -32,7 +32,6 @@ class TrainingBench(Struct, frozen=True):
     engine: str
     device: str
     reason: str
-    """Why this engine."""
     clients: int
     parameters: int
     ms_per_client: float
@@ -123,7 +122,6 @@ class RoundsBench(Struct, frozen=True):
     task: str
     engine: str
     reason: str
-    """Why this engine."""
     clients: int
     rounds: int
     cpu_s: float

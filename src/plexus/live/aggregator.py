@@ -159,7 +159,6 @@ class Spool:
     flaw: str | None = None
 
     def add(self, data: memoryview, weight: float, owned: bool) -> bool:
-        """Keep a model. Its memory is not taken over."""
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
@@ -310,7 +309,6 @@ class Aggregator:
     def _finish(
         self, round: int, total: RunningSum | Spool, changes: RunningSum | Spool | None = None
     ) -> None:
-        """Take the mean of what is in a sum by then."""
 
         def result() -> tuple[LiveModel | None, str | None]:
             try:

@@ -31,8 +31,6 @@ ASKED = 8
 
 
 class Joining:
-    """What happens between the start of a peer and its going online."""
-
     def __init__(self, runtime: LiveRuntime, view: View, join: list[Address], rng: Random) -> None:
         self._hub = runtime.hub
         self._runtime = runtime
@@ -99,7 +97,6 @@ class Joining:
             await self._until(lambda: meter.is_measured)
 
     def early(self, body: Message) -> None:
-        """A message came before the node is online."""
         if isinstance(body, ViewReply):
             self._replies += 1
             self._view.merge(body.view)

@@ -35,8 +35,6 @@ _TYPES |= {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U16": "<u2", "
 
 @dataclass(slots=True, eq=False)
 class LiveModel:
-    """An encoded model and its seal."""
-
     data: memoryview
     seal: bytes
     ticket: Ticket | None = None

@@ -53,8 +53,6 @@ UNSAVED = "the node's counter cannot be saved, so it went offline"
 
 
 class PeerConfig(Struct, frozen=True, kw_only=True):
-    """Everything a peer is told at its start."""
-
     home: Path
     session: Session
     protocol: LiveProtocol
@@ -256,7 +254,6 @@ class Peer:
             loop.call_later(share * delay_s, self._joining.ask)
 
     def _made(self, initial: LiveModel, durable: Durable) -> PlexusNode | PeerNode:
-        """The node of the session's protocol."""
         protocol, session = self._config.protocol, self._config.session
         given: dict[str, Any] = {
             "me": 0,
@@ -350,7 +347,6 @@ class Peer:
             self._hub.keep_linked(self._roster.keys[node])
 
     def _expel(self, key: bytes) -> None:
-        """The node with this key is no longer admitted."""
         try:
             number = self._roster.number(key)
         except WireError:

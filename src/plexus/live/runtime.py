@@ -44,8 +44,6 @@ hold a model, and an answer that is late by as much is of no use."""
 
 
 class Callbacks(NamedTuple):
-    """Whom the runtime tells what."""
-
     fact: Callable[[Any], None]
     early: Callable[[Message], None]
     """A message came before the node is online."""
@@ -58,8 +56,6 @@ class Callbacks(NamedTuple):
 
 @dataclass(eq=False)
 class LiveRuntime:
-    """One node, its timers, its models and its network."""
-
     roster: LiveRoster
     _layout: ModelLayout
     buffers: Buffers

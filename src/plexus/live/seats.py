@@ -44,8 +44,6 @@ INNER = "its own "
 
 
 class LiveProtocol(Struct, frozen=True, kw_only=True):
-    """What a peer runs."""
-
     name: str = "plexus"
     parameters: Any
     nodes: int

@@ -57,8 +57,6 @@ REMEDY = (
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """The contents of the state file."""
-
     session: bytes
     counter: int = 0
     round: int = 0
@@ -74,8 +72,6 @@ class State(Struct, frozen=True, kw_only=True):
 
 
 class Store:
-    """One node's state on disk."""
-
     def __init__(self, home: Path, roster: Roster, on_error: Callable[[BaseException], None]) -> None:
         self.home = home
         self._roster = roster
@@ -218,7 +214,6 @@ class HeldModel(NamedTuple):
 
 
 def newest_of(homes: Iterable[Path]) -> HeldModel | None:
-    """The newest model on the disks of several nodes."""
     found = [held for home in homes if (held := newest_model(home)) is not None]
     return max(found, key=lambda held: held.round, default=None)
 
@@ -331,7 +326,6 @@ def standing(home: Path) -> SessionStanding:
 
 
 def encode_state(state: State) -> bytes:
-    """The contents of a state file."""
     body = msgspec.msgpack.encode(state)
     return HEAD + _digest(body) + body
 

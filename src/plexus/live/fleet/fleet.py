@@ -85,7 +85,6 @@ class FleetResult(Struct, frozen=True, kw_only=True):
 
 
 def home_name(number: int) -> str:
-    """In the directory of the fleet."""
     return f"node-{number:02}"
 
 
@@ -349,7 +348,6 @@ def _refuse_taken(out: Path, force: bool) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses at the moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(count)]
         return [each.getsockname()[1] for each in sockets]

@@ -59,8 +59,6 @@ class Route:
 
 @dataclass(eq=False)
 class Proxy:
-    """Listens in front of one peer."""
-
     _target: Address
     _route_of: Callable[[str], Route]
     _server: asyncio.Server | None = None

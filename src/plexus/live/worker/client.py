@@ -151,7 +151,6 @@ def _exactly(sock: socket.socket, count: int) -> memoryview:
 
 
 async def send_async(writer: asyncio.StreamWriter, header: Header, body: bytes | memoryview = b"") -> None:
-    """For the peer."""
     text = _encode(header)
     writer.write(_HEAD.pack(len(text), len(body)) + text)
     for at in range(0, max(1, len(body)), PIECE_BYTES):
@@ -190,8 +189,6 @@ async def set_up(reader: Reader, writer: Writer, setup: SetUp, room: Room) -> tu
 
 
 class Job(NamedTuple):
-    """What the worker is to do with a model."""
-
     header: TrainJob | EvaluateJob
     round: int
     model: LiveModel

@@ -92,6 +92,5 @@ class ForkServer:
             await self._process.wait()
 
     def tidy_up(self) -> None:
-        """Remove what it left in its directory."""
         for name in self.files:
             (self._directory / name).unlink(missing_ok=True)

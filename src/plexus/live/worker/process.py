@@ -112,7 +112,6 @@ class Worker:
                 write_bytes(self._home / LOCAL_FILE, layout.encode(self._own(trained)))
 
     def serve(self) -> None:
-        """Do one job after the other until the peer is gone."""
         jobs: SimpleQueue[channel.Header] = SimpleQueue()
         threading.Thread(target=self._listen, args=(jobs,), daemon=True).start()
         while True:
@@ -233,7 +232,6 @@ def _like(values: np.ndarray, example: Tensor, name: str) -> Tensor:
 
 
 def serve(sock: socket.socket) -> None:
-    """Be the worker of the peer at the other end of `sock`."""
     torch.set_num_threads(1)
     setup, _ = channel.receive(sock)
     if not isinstance(setup, channel.SetUp):
