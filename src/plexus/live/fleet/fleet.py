@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import InitVar, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -124,29 +124,21 @@ class Fleet:
         return session
 
     def _command(self, number: int, home: Path, port: int, fronts: list[Address]) -> list[str]:
-        options = {
-            "--home": home,
-            "--data": number,
-            "--task-dir": self.base_dir.resolve(),
-            "--listen": f"{LOOPBACK}:{port}",
-            "--advertise": addresses.show(fronts[number]),
-            "--fork-server": self._fork_server.socket,
-        }
+        is_server, own = number == self.spec.nodes, addresses.show(fronts[number])
+        command: list[Any] = [sys.executable, "-m", "plexus", "node", "start"]
+        command += [self.out / "session" / SESSION_FILE, "--home", home]
+        command += ["--data", 0 if is_server else number]  # a server does not train on it
+        command += ["--task-dir", self.base_dir.resolve(), "--fork-server", self._fork_server.socket]
+        command += ["--listen", f"{LOOPBACK}:{port}", "--advertise", own]
         if self.neighbourhood is not None:
-            options["--source"] = self.neighbourhood.source(number)
-        if number == self.spec.nodes:
-            options["--data"] = 0  # which it does not train on
+            command += ["--source", self.neighbourhood.source(number)]
         if self.spec.attackers:
-            options["--attackers"] = msgspec.json.encode(self.spec.attackers).decode()
-        command = [sys.executable, "-m", "plexus", "node", "start"]
-        command.append(str(self.out / "session" / SESSION_FILE))
-        for name, value in options.items():
-            command += [name, str(value)]
-        command += ["--server"] if number == self.spec.nodes else []
-        for front in fronts[:FULL_MESH]:
-            if front != fronts[number]:
-                command += ["--join", addresses.show(front)]
-        return command
+            command += ["--attackers", msgspec.json.encode(self.spec.attackers).decode()]
+        if is_server:
+            command.append("--server")
+        for front in map(addresses.show, fronts[:FULL_MESH]):
+            command += ["--join", front] if front != own else []
+        return [str(each) for each in command]
 
     def wait_for_all(self) -> None:
         """Let nobody begin before everybody is there (or, in a large fleet, enough of them)."""
