@@ -26,7 +26,7 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.files import named, write_bytes
 from plexus.live.fleet.fleet_tables import FleetTables
-from plexus.live.fleet.members import Member, NodeResult, TraceChurn
+from plexus.live.fleet.members import ForkServer, Member, NodeResult, TraceChurn
 from plexus.live.fleet.shaping import Neighbourhood
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
 from plexus.live.identity.authority import Authority
@@ -37,7 +37,6 @@ from plexus.live.state import newest_of, taken_home
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.worker.client import Evaluated, Ready, SetUp
-from plexus.live.worker.forkserver import ForkServer
 from plexus.protocol.registry import SERVERS
 from plexus.protocol.roster import key_of
 from plexus.runs.directory import RunDirectory, live

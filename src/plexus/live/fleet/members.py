@@ -1,13 +1,18 @@
-"""The processes of a fleet: one for each node, over all its lives; and how traces let them come and go."""
+"""The processes of a fleet: one for each node, over all its lives, and how traces let them come and go; and
+one that their training workers are forked from, so that a fleet on one machine starts quickly."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import os
 import signal
+import sys
+import time
+from asyncio import StreamReader, StreamWriter
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +20,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from plexus.errors import PlexusError, TaskError
+from plexus.files import socket_in
 from plexus.live.operator.log import LOG_FILE
+from plexus.live.room import BOUNDLESS
+from plexus.live.worker import client as channel
+from plexus.live.worker.client import WORKER_MODULE, Evaluated, EvaluateJob, Ready, SetUp, Stopped
 from plexus.rng import stream
 
 if TYPE_CHECKING:
     from plexus.traces.build import TracesSpec
     from plexus.traces.world import World
 
-STOP_S = 20.0
+Hired = tuple[StreamReader, StreamWriter, Ready, memoryview]
+"""A worker for one job: its socket, what it said when it was set up, and the initial model."""
+WORKERS_SOCKET, WORKERS_LOG = "forkserver.sock", "forkserver.log"
+START_S, STOP_S = 60.0, 20.0
+"""How long the fork server may take to be there, and a process to end."""
 FAILURES = ("training_failed", "evaluation_failed")
 """What a node's log calls it when its worker could not do a job."""
 
@@ -213,3 +227,74 @@ class TraceChurn:
                 is_graceful = self._rng.random() < self._graceful_share
                 await self._members[node].end(signal.SIGTERM if is_graceful else signal.SIGKILL)
             self._next = next(self._changes, None)
+
+
+@dataclass(eq=False)
+class ForkServer:
+    """The process that a fleet's training workers are forked from, with torch imported once."""
+
+    _directory: Path
+    """Where its socket and its log are."""
+    _process: asyncio.subprocess.Process | None = None
+    files = (WORKERS_SOCKET, WORKERS_LOG)
+
+    @property
+    def socket(self) -> Path:
+        return socket_in(self._directory, WORKERS_SOCKET, "use a shorter --out")
+
+    async def start(self) -> None:
+        """Start it, unless it runs; returns when workers can be asked for."""
+        if self._process is not None:
+            return
+        command = [sys.executable, "-m", WORKER_MODULE, "--fork-server", str(self.socket)]
+        self.socket.unlink(missing_ok=True)
+        with (self._directory / WORKERS_LOG).open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.PIPE, stderr=log
+            )
+        until = time.monotonic() + START_S
+        while not self.socket.exists():
+            if self._process.returncode is not None or time.monotonic() > until:
+                raise PlexusError(f"the training workers did not start: {self._said}")
+            await asyncio.sleep(0.05)
+
+    @property
+    def _said(self) -> str:
+        """The last line that it or a worker wrote."""
+        lines = (self._directory / WORKERS_LOG).read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "no reason given"
+
+    async def ask(self, setup: SetUp) -> Ready:
+        """What a worker says that is set up like this; its complaint is raised."""
+        async with self._worker(setup, "tried its task") as (_, _, ready, _):
+            return ready
+
+    async def evaluate(self, setup: SetUp, model: memoryview | None) -> Evaluated:
+        """The metric of a model, or of the initial one."""
+        async with self._worker(setup, "measured the model") as (reader, writer, _, initial):
+            await channel.send_async(writer, EvaluateJob(1), initial if model is None else model)
+            answer, _ = await channel.receive_async(reader)
+        if isinstance(answer, Stopped):
+            raise PlexusError(f"the newest model cannot be measured: {answer.reason}")
+        assert isinstance(answer, Evaluated)
+        return answer
+
+    @contextlib.asynccontextmanager
+    async def _worker(self, setup: SetUp, job: str) -> AsyncIterator[Hired]:
+        reader, writer = await asyncio.open_unix_connection(self.socket)
+        try:
+            yield reader, writer, *await channel.set_up(reader, writer, setup, BOUNDLESS)
+        except (OSError, EOFError):
+            raise TaskError(f"the training worker died as it {job}: {self._said}") from None
+        finally:
+            writer.close()
+
+    async def close(self) -> None:
+        if self._process is not None:
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._process.wait()
+
+    def tidy_up(self) -> None:
+        for name in self.files:
+            (self._directory / name).unlink(missing_ok=True)
