@@ -281,13 +281,12 @@ class ForkServer:
 
     @contextlib.asynccontextmanager
     async def _worker(self, setup: SetUp, job: str) -> AsyncIterator[Hired]:
-        reader, writer = await asyncio.open_unix_connection(self.socket)
         try:
-            yield reader, writer, *await channel.set_up(reader, writer, setup, BOUNDLESS)
+            reader, writer = await asyncio.open_unix_connection(self.socket)
+            with contextlib.closing(writer):
+                yield reader, writer, *await channel.set_up(reader, writer, setup, BOUNDLESS)
         except (OSError, EOFError):
             raise TaskError(f"the training worker died as it {job}: {self._said}") from None
-        finally:
-            writer.close()
 
     async def close(self) -> None:
         if self._process is not None:
