@@ -16,17 +16,16 @@ from msgspec.structs import replace
 
 from plexus.errors import PlexusError
 from plexus.learn.rules import Rule
-from plexus.live.finishing import Finishing
 from plexus.live.identity.admission import CERTIFICATE_FILE, Admission, CertificateWatch, NewerLists
 from plexus.live.identity.events import SignedRoster
 from plexus.live.identity.keys import exposure
 from plexus.live.identity.session_file import Session
-from plexus.live.joining import Joining, unless
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator.control import lock_home, notifying, serve_control, serve_metrics, socket_path
 from plexus.live.operator.log import Log
 from plexus.live.operator.peer_tables import PeerTables
 from plexus.live.operator.status import FactObserver, PeerStatus, Status, counts
+from plexus.live.phases import Finishing, Joining, unless
 from plexus.live.room import Room
 from plexus.live.runtime import Callbacks, LiveRuntime
 from plexus.live.seats import LiveProtocol, other, plexus
