@@ -351,3 +351,28 @@ def test_what_waits_to_be_measured_is_measured_though_there_is_no_room_for_what_
         return found
 
     assert asyncio.run(story()) == (EvaluateJob(2), b"new")
+
+
+def test_the_socket_of_a_fork_server_is_there_when_somebody_listens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A fleet waits for it to be there, and connects."""
+    path, found = tmp_path / "forkserver.sock", list[tuple[socket.socket, bool]]()
+
+    class Listener(socket.socket):
+        def listen(self, backlog: int = 0, /) -> None:
+            found.append((self, path.exists()))
+            super().listen(backlog)
+
+    def end_with_input() -> None:
+        assert path.exists()
+        raise EOFError
+
+    monkeypatch.setattr(in_process, "end_with_input", end_with_input)
+    monkeypatch.setattr(in_process.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(in_process.socket, "socket", Listener)
+    with pytest.raises(EOFError):
+        in_process.fork_server(path)
+    [(listener, was_there)] = found
+    listener.close()
+    assert not was_there

@@ -250,9 +250,12 @@ def fork_server(path: Path) -> None:
     """Fork a worker for every connection, until standard input ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    path.chmod(0o600)
+    unready = path.with_suffix(".new")  # whoever sees the socket may connect
+    unready.unlink(missing_ok=True)
+    listener.bind(str(unready))
+    unready.chmod(0o600)
     listener.listen(64)
+    unready.rename(path)
     end_with_input()
     while True:
         sock, _ = listener.accept()
