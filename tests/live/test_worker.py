@@ -161,15 +161,18 @@ def test_a_node_can_learn_from_its_own_file(tmp_path: Path) -> None:
         ("missing.npz", "not an .npz of inputs and targets"),
         ("shape", r"have shape \(63,\) each, the session's \(64,\)"),
         ("pickle", "not an .npz of inputs and targets"),
+        ("fractions", "targets are not all numbers of the session's type, torch.int64"),
     ],
 )
 def test_data_that_does_not_fit_is_refused_in_words(tmp_path: Path, content: str, complaint: str) -> None:
     path = tmp_path / "own.npz"
     if content == "shape":
         np.savez(path, inputs=np.ones((30, 63)), targets=np.zeros(30))
+    elif content == "fractions":
+        np.savez(path, inputs=np.ones((30, 64)), targets=np.full(30, 7.5))
     elif content == "pickle":
         np.savez(path, inputs=np.array([{"an": "object"}]), targets=np.zeros(1))
-    data = str(path) if content in ("shape", "pickle") else content
+    data = str(path) if content in ("shape", "fractions", "pickle") else content
     with pytest.raises(PlexusError, match=complaint):
         with_data(create_task("digits", nodes=10, seed=3), data)
 

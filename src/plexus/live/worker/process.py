@@ -228,7 +228,10 @@ def _like(values: np.ndarray, example: Tensor, name: str) -> Tensor:
         raise PlexusError(
             f"--data {name} have shape {values.shape[1:]} each, the session's {tuple(example.shape[1:])}"
         )
-    return torch.from_numpy(values).to(example.dtype)
+    found = torch.from_numpy(values).to(example.dtype)
+    if not example.is_floating_point() and not np.array_equal(found.numpy(), values):
+        raise PlexusError(f"--data {name} are not all numbers of the session's type, {example.dtype}")
+    return found
 
 
 def serve(sock: socket.socket) -> None:
