@@ -120,10 +120,7 @@ class Store:
 
     def keep_final(self, round: int, model: LiveModel) -> Future[None]:
         """The session has ended with this model: its owner takes it home. Done when it is on the disk."""
-        about = {"session": self.state.session.hex(), "round": str(round)}
-        return self._thread.submit(
-            lambda: self._write(FINAL_MODEL, *taken_home(self.home, model.data, about))
-        )
+        return self._thread.submit(self._take_home, FINAL_MODEL, round, model)
 
     def offer_best(self, round: int, model: LiveModel, value: float) -> None:
         """A model was measured: on the disk soon, for its owner to take home, if it is the best so far."""
@@ -164,10 +161,13 @@ class Store:
     def _write_if_best(self, round: int, model: LiveModel, value: float) -> None:
         try:
             if is_better(value, self.home / BEST_MODEL):
-                about = {"session": self.state.session.hex(), "round": str(round), "value": repr(value)}
-                self._write(BEST_MODEL, *taken_home(self.home, model.data, about))
+                self._take_home(BEST_MODEL, round, model, value=repr(value))
         except PlexusError as error:
             self._on_error(error)
+
+    def _take_home(self, name: str, round: int, model: LiveModel, **more: str) -> None:
+        about = {"session": self.state.session.hex(), "round": str(round), **more}
+        self._write(name, *taken_home(self.home, model.data, about))
 
     def _update(self, **changes: Any) -> None:
         changed = msgspec.structs.replace(self.state, **changes)

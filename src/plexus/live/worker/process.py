@@ -63,7 +63,6 @@ class Worker:
         if spec.evaluation.on != "test":
             task = hold_out(task, spec.evaluation.own_share)
         task = mislabelled(task, attackers)
-        self._name = task.name
         measure, shared_out = task.measure, len(np.unique(np.concatenate(task.parts)))
         samples, examples = task.samples(self._node), len(task.train)
         facts = measure.name, measure.higher_is_better, samples, shared_out, examples
@@ -146,7 +145,7 @@ class Worker:
         base = self._decode(model, self._local)
         [trained] = self._carry_out([LocalTraining(base, self._node, job.round)])
         if not torch.isfinite(trained.sum()):
-            raise TaskError(f"task {self._name}: the trained weights are not finite")
+            raise TaskError(f"task {self._trainer.task.name}: the trained weights are not finite")
         self._keep_local(trained)
         body = self._encode(trained, self._node, job.round)
         sent = self._packing.decode(body)
