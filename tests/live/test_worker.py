@@ -379,3 +379,24 @@ def test_the_socket_of_a_fork_server_is_there_when_somebody_listens(
     [(listener, was_there)] = found
     listener.close()
     assert not was_there
+
+
+def test_where_measuring_comes_first_a_training_waits_for_it_and_is_sent_once() -> None:
+    async def story() -> list[channel.Header]:
+        client, _, theirs = await connected()
+        theirs.settimeout(10)
+        client._measures_first = True
+        model = LiveModel(memoryview(b"a model"), b"")
+        client.evaluate(1, model)
+        with theirs:
+            found = [(await asyncio.to_thread(channel.receive, theirs))[0]]
+            client.train(1, model)
+            client.train(2, model)
+            assert client._outbox.empty()
+            channel.send(theirs, Evaluated(1, 0.5, 0.5))
+            found += [(await asyncio.to_thread(channel.receive, theirs))[0]]
+            assert client._outbox.empty()
+        await client.close()
+        return found
+
+    assert asyncio.run(story()) == [EvaluateJob(1), TrainJob(3, 2)]

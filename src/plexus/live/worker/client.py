@@ -143,8 +143,7 @@ def receive(sock: socket.socket) -> tuple[Header, memoryview]:
 def _exactly(sock: socket.socket, count: int) -> memoryview:
     space, filled = memoryview(bytearray(count)), 0
     while filled < count:
-        got = sock.recv_into(space[filled:])
-        if not got:
+        if not (got := sock.recv_into(space[filled:])):
             raise EOFError("the other side is gone")
         filled += got
     return space
@@ -188,7 +187,7 @@ async def set_up(reader: Reader, writer: Writer, setup: SetUp, room: Room) -> tu
     return answer, complaint
 
 
-class Job(NamedTuple):
+class ModelJob(NamedTuple):
     header: TrainJob | EvaluateJob
     round: int
     model: LiveModel
@@ -206,7 +205,6 @@ class TrainingWorker:
     _on_evaluated: Callable[[int, LiveModel, int, Evaluated], None]
     _fork_server: Path | None = None
     _room: Room = BOUNDLESS
-
     _measures_first: bool = False
     """A training waits for an evaluation under way, rather than interrupting it."""
     ready: Ready | None = None
@@ -217,11 +215,10 @@ class TrainingWorker:
     failed: int = 0
     """Trainings and evaluations that came to nothing."""
     _last_job: int = 0
-    _training: Job | None = None
+    _training: ModelJob | None = None
     _losses: int = 0
     """Workers that this training has cost."""
-    _is_held_back: bool = False
-    _evaluating: Job | None = None
+    _evaluating: ModelJob | None = None
     _to_evaluate: tuple[int, LiveModel, int] | None = None
     _outbox: asyncio.Queue[Header] = field(default_factory=asyncio.Queue)
     """Without models: the worker may stand still."""
@@ -254,10 +251,9 @@ class TrainingWorker:
         """Train for `round`; what was under way is interrupted and its result never seen."""
         self._last_job += 1
         self._losses = 0
-        self._training = Job(TrainJob(self._last_job, round), round, model)
+        self._training = ModelJob(TrainJob(self._last_job, round), round, model)
         self.since_s = asyncio.get_running_loop().time()
-        self._is_held_back = self._measures_first and self._evaluating is not None
-        if not self._is_held_back:
+        if not self._measures_first or self._evaluating is None:
             self._outbox.put_nowait(self._training.header)
 
     def interrupt(self) -> None:
@@ -275,7 +271,7 @@ class TrainingWorker:
         if self._to_evaluate is None or self._training is not None or self._evaluating is not None:
             return
         self._last_job += 1
-        self._evaluating = Job(EvaluateJob(self._last_job), *self._to_evaluate)
+        self._evaluating = ModelJob(EvaluateJob(self._last_job), *self._to_evaluate)
         self._to_evaluate = None
         self._outbox.put_nowait(self._evaluating.header)
 
@@ -299,10 +295,9 @@ class TrainingWorker:
                 if kind:  # else a training came in between
                     self.failed += 1
                     self._log.error("evaluation_failed", round=evaluating.round, reason=reason)
-        if self._is_held_back and self._evaluating is None:
-            self._is_held_back = False
-            if self._training is not None:
-                self._outbox.put_nowait(self._training.header)
+        is_measured = self._measures_first and self._evaluating is not evaluating
+        if is_measured and training is not None and self._training is training:  # it was held back
+            self._outbox.put_nowait(training.header)
         self._evaluate_if_idle()
 
     def _give_up(self, reason: str) -> None:
@@ -336,7 +331,6 @@ class TrainingWorker:
     def _resume(self) -> None:
         """Give a new worker the training that was lost with the old one, unless it takes them all down."""
         self._outbox = asyncio.Queue()
-        self._is_held_back = False
         if self._evaluating is not None:
             self._log.error("evaluation_failed", round=self._evaluating.round, reason=WORKER_DIED)
             self._evaluating = None
