@@ -27,12 +27,11 @@ import msgspec
 
 from plexus.errors import RevokedError
 from plexus.live.fleet.fleet import Fleet
-from plexus.live.fleet.members import Member
+from plexus.live.fleet.members import ForkServer, Member
 from plexus.live.identity.authority import REVOKED_FILE
 from plexus.live.operator.log import LOG_FILE
 from plexus.live.state import newest_model
 from plexus.live.worker.client import SetUp
-from plexus.live.worker.forkserver import ForkServer
 from plexus.runs.model_files import FINAL_MODEL
 from plexus.spec.experiment import ExperimentSpec, parse_spec
 from tests.live.netns import PORT, move_into

@@ -94,6 +94,16 @@ def test_nobody_is_further_ahead_than_time_allows_and_who_refuses_finds_the_othe
     assert not node.refuses(far, ordinal=2**40 - 1, now_s=9.0 + 25)
 
 
+def test_how_long_the_machine_has_been_running_is_not_how_long_rounds_take() -> None:
+    """Time is that of the event loop, which counts from the start of the machine."""
+    node, began_s = Node(), 1e6
+    for ordinal in range(11, 14):
+        node.bounds.hold(node.zeros, ordinal, began_s + ordinal)
+    far = node.of_norm(FACTOR * 2.0 * 10)
+    assert node.refuses(far, ordinal=40, now_s=began_s + 13)
+    assert not node.refuses(far, ordinal=40, now_s=began_s + 23)
+
+
 def test_all_trainings_count() -> None:
     node = Node()
     for norm in (3.0, 1.0, 2.0):

@@ -27,7 +27,7 @@ from plexus.live.identity.session_file import session_digest
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.state import newest_model
 from plexus.live.transport.receiving import Buffers, Ticket
-from plexus.protocol.api import Change
+from plexus.protocol.api import Aggregate, Change, Collect, Merge
 from plexus.protocol.facts import AggregatorChosen, SampleDerived
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.roster import Roster
@@ -202,15 +202,16 @@ def aggregated_live(
         await asyncio.sleep(0)
         came, came_late = [arrived(each) for each in models[:2]], [arrived(each.data) for each in sent]
         for at in range(2):
-            aggregator.collect(5, came_late[at], late[at], is_change=True)
-            aggregator.collect(5, came[at], samples[at])
+            aggregator.collect(Collect(5, came_late[at], late[at], is_change=True))
+            aggregator.collect(Collect(5, came[at], samples[at]))
         await asyncio.sleep(0)
         came.append(arrived(models[2]))
-        aggregator.collect(5, came[2], samples[2])
-        aggregator.aggregate(5, came, samples, came_late, late)
+        aggregator.collect(Collect(5, came[2], samples[2]))
+        counts = tuple(samples), tuple(late)
+        aggregator.aggregate(Aggregate(5, tuple(came), counts[0], tuple(came_late), counts[1]))
         # The same of models and changes that the node has kept by itself.
         kept = [LiveModel(memoryview(each), b"") for each in models]
-        aggregator.aggregate(6, kept, samples, sent, late)
+        aggregator.aggregate(Aggregate(6, tuple(kept), counts[0], tuple(sent), counts[1]))
         await asyncio.sleep(0)
         aggregator.close()
 
@@ -260,7 +261,7 @@ def test_fedbuff_makes_the_same_of_changes_live_and_simulated(tmp_path: Path) ->
         aggregator = Aggregator(
             layout, buffers, RULES["mean"](), tmp_path, lambda *made: found.append(made[1])
         )
-        aggregator.merge(4, held, weights)
+        aggregator.merge(Merge(4, tuple(held), weights))
         await asyncio.sleep(0)
         aggregator.close()
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from plexus.errors import PlexusError
+from plexus.live.fleet.members import ForkServer
 from plexus.live.identity.keys import exposure, make_home
 from plexus.live.operator.control import lock_home, socket_path
-from plexus.live.worker.forkserver import ForkServer
 
 
 def test_a_home_is_one_peers(tmp_path: Path) -> None:

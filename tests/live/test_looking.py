@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from plexus.live import joining
+from plexus.live import phases
 from plexus.live.fleet.fleet import free_ports
-from plexus.live.joining import Joining
 from plexus.live.operator.log import Log
+from plexus.live.phases import Joining
 from plexus.live.transport.addresses import Address
 from plexus.protocol.view import View
 from tests.live.ends import End
@@ -34,7 +34,7 @@ def nobody() -> Address:
 def test_who_was_known_and_is_gone_is_dialled_with_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joining, "ALONE_AFTER_S", 1.0)
+    monkeypatch.setattr(phases, "ALONE_AFTER_S", 1.0)
 
     async def story() -> int:
         one, other = Party(tmp_path).admissions("ab")

@@ -6,7 +6,11 @@ import asyncio
 import signal
 from pathlib import Path
 
-from plexus.live.fleet.members import Member
+import pytest
+
+from plexus.errors import TaskError
+from plexus.live.fleet.members import ForkServer, Member
+from plexus.live.worker.client import SetUp
 
 
 def test_who_looks_while_a_member_is_killed_sees_no_death(tmp_path: Path) -> None:
@@ -35,3 +39,9 @@ def test_who_dies_by_itself_is_noticed_once(tmp_path: Path) -> None:
         return member.notice_death(), member.notice_death(), member.unexpected
 
     assert asyncio.run(story()) == (True, False, [1])
+
+
+def test_who_asks_for_a_worker_when_the_fork_server_is_gone_hears_its_last_words(tmp_path: Path) -> None:
+    (tmp_path / "forkserver.log").write_text("Out of memory\n")
+    with pytest.raises(TaskError, match=r"^the training worker died as it tried its task: Out of memory$"):
+        asyncio.run(ForkServer(tmp_path).ask(SetUp("", "0")))

@@ -27,6 +27,7 @@ from plexus.learn.rules import RULES, MeanRule, MedianRule, Rule
 from plexus.live.aggregator import Aggregator, RunningSum, Spool
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.transport.receiving import Buffers, Ticket
+from plexus.protocol.api import Aggregate, Collect
 from tests.live.disks import small_disk
 
 
@@ -180,7 +181,7 @@ async def abandon_a_round(tmp_path: Path) -> None:
     aggregator = Aggregator(ModelLayout(data), buffers, MeanRule(), tmp_path, lambda *_: None)
     for round in (5, 6):
         model = arrived(data, buffers)
-        aggregator.collect(round, model, 1)
+        aggregator.collect(Collect(round, model, 1))
         assert len(model.data) == 0, "its memory is not its own any more"
         if round == 5:
             gone = weakref.ref(aggregator._collected[False].sum)
@@ -267,8 +268,8 @@ def test_models_that_do_not_fit_on_the_disk_are_said_when_the_round_is_over(tmp_
         told = lambda round, model, flaw: found.append((model, flaw))  # noqa: E731
         aggregator = Aggregator(ModelLayout(data), buffers, MedianRule(), disk, told)
         held = LiveModel(owned(data), b"")
-        aggregator.collect(5, held, 1)
-        aggregator.aggregate(5, [held], [1])
+        aggregator.collect(Collect(5, held, 1))
+        aggregator.aggregate(Aggregate(5, (held,), (1,)))
         await asyncio.sleep(0.01)
         aggregator.close()
 
@@ -288,9 +289,9 @@ def test_a_rule_that_gets_no_file_for_its_models_says_so_and_keeps_no_buffer(tmp
             models = [arrived(data, buffers) for _ in range(2)]
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, limits[1]))
             for each in models:
-                aggregator.collect(round, each, 1)
+                aggregator.collect(Collect(round, each, 1))
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            aggregator.aggregate(round, models, [1, 1])
+            aggregator.aggregate(Aggregate(round, tuple(models), (1, 1)))
             await asyncio.sleep(0.01)
             assert buffers.free == buffers.count
         aggregator.close()

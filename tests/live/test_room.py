@@ -29,6 +29,7 @@ from plexus.live.operator.log import Log
 from plexus.live.room import BOUNDLESS, Room, keep, put, touched_bytes
 from plexus.live.transport.receiving import NO_ROOM, Buffers
 from plexus.live.worker.client import Finished, Ready, SetUp, TrainingWorker, receive, send
+from plexus.protocol.api import Aggregate, Collect
 from plexus.runs.encoding import HALVES, QUANTISED, SCALES, WHOLE, quantised
 from tests.live.disks import small_disk
 from tests.live.ends import End
@@ -230,8 +231,8 @@ def test_a_sum_that_there_is_no_room_for_is_said_when_the_round_is_over(tmp_path
         layout = ModelLayout(data, room)
         aggregator = Aggregator(layout, Buffers(len(data), 0, room), MeanRule(), disk, told)
         held = LiveModel(memoryview(data), b"")
-        aggregator.collect(5, held, 1)
-        aggregator.aggregate(5, [held], [1])
+        aggregator.collect(Collect(5, held, 1))
+        aggregator.aggregate(Aggregate(5, (held,), (1,)))
         await asyncio.sleep(0.01)
         aggregator.close()
 

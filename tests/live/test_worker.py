@@ -173,15 +173,18 @@ def test_a_node_can_learn_from_its_own_file(tmp_path: Path) -> None:
         ("missing.npz", "not an .npz of inputs and targets"),
         ("shape", r"have shape \(63,\) each, the session's \(64,\)"),
         ("pickle", "not an .npz of inputs and targets"),
+        ("fractions", "targets are not all numbers of the session's type, torch.int64"),
     ],
 )
 def test_data_that_does_not_fit_is_refused_in_words(tmp_path: Path, content: str, complaint: str) -> None:
     path = tmp_path / "own.npz"
     if content == "shape":
         np.savez(path, inputs=np.ones((30, 63)), targets=np.zeros(30))
+    elif content == "fractions":
+        np.savez(path, inputs=np.ones((30, 64)), targets=np.full(30, 7.5))
     elif content == "pickle":
         np.savez(path, inputs=np.array([{"an": "object"}]), targets=np.zeros(1))
-    data = str(path) if content in ("shape", "pickle") else content
+    data = str(path) if content in ("shape", "fractions", "pickle") else content
     with pytest.raises(PlexusError, match=complaint):
         with_data(create_task("digits", nodes=10, seed=3), data)
 
@@ -329,3 +332,83 @@ def test_a_worker_whose_task_stands_still_keeps_the_newest_model_alone(
             assert jobs.get(timeout=60) == Interrupt(5)
             assert (listening._models, listening._stop_before) == ({}, 5)
         thread.join()
+
+
+def test_a_worker_that_cannot_be_replaced_was_lost_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those that do not start are another matter, and nothing is heard of the old one any more."""
+    log, pauses = StringIO(), 3
+    monkeypatch.setattr(channel, "RESTART_S", 0.01)
+
+    async def story() -> None:
+        client, _, theirs = await connected()
+        client._log, client._fork_server = Log(log), tmp_path / "nobody.sock"
+        theirs.close()
+        while log.getvalue().count("worker_not_started") < pauses:
+            await asyncio.sleep(0.01)
+        await client.close()
+
+    asyncio.run(story())
+    assert log.getvalue().count("worker_lost") == 1
+
+
+def test_what_waits_to_be_measured_is_measured_though_there_is_no_room_for_what_was_trained() -> None:
+    async def story() -> tuple[channel.Header, memoryview]:
+        client, _, theirs = await connected()
+        theirs.settimeout(10)
+        client.train(1, LiveModel(memoryview(b"old"), b""))
+        client.evaluate(1, LiveModel(memoryview(b"new"), b""))
+        client._on_answer(Finished(1, b"", 0.0), PlexusError("no room"))
+        with theirs:
+            found = await asyncio.to_thread(channel.receive, theirs)
+        await client.close()
+        return found
+
+    assert asyncio.run(story()) == (EvaluateJob(2), b"new")
+
+
+def test_the_socket_of_a_fork_server_is_there_when_somebody_listens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A fleet waits for it to be there, and connects."""
+    path, found = tmp_path / "forkserver.sock", list[tuple[socket.socket, bool]]()
+
+    class Listener(socket.socket):
+        def listen(self, backlog: int = 0, /) -> None:
+            found.append((self, path.exists()))
+            super().listen(backlog)
+
+    def end_with_input() -> None:
+        assert path.exists()
+        raise EOFError
+
+    monkeypatch.setattr(in_process, "end_with_input", end_with_input)
+    monkeypatch.setattr(in_process.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(in_process.socket, "socket", Listener)
+    with pytest.raises(EOFError):
+        in_process.fork_server(path)
+    [(listener, was_there)] = found
+    listener.close()
+    assert not was_there
+
+
+def test_where_measuring_comes_first_a_training_waits_for_it_and_is_sent_once() -> None:
+    async def story() -> list[channel.Header]:
+        client, _, theirs = await connected()
+        theirs.settimeout(10)
+        client._measures_first = True
+        model = LiveModel(memoryview(b"a model"), b"")
+        client.evaluate(1, model)
+        with theirs:
+            found = [(await asyncio.to_thread(channel.receive, theirs))[0]]
+            client.train(1, model)
+            client.train(2, model)
+            assert client._outbox.empty()
+            channel.send(theirs, Evaluated(1, 0.5, 0.5))
+            found += [(await asyncio.to_thread(channel.receive, theirs))[0]]
+            assert client._outbox.empty()
+        await client.close()
+        return found
+
+    assert asyncio.run(story()) == [EvaluateJob(1), TrainJob(3, 2)]

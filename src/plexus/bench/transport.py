@@ -145,14 +145,14 @@ class Homes:
 class Echo:
     """Answers every message with itself, and checks the seals of models but nothing else."""
 
+    hub: Hub
+
     def __init__(self, model_bytes: int) -> None:
         self.buffers = Buffers(model_bytes, Limits().memory_bytes)
-        self.hub: Hub | None = None
         # One thread, as the aggregator of a peer has.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="seals")
 
     def message(self, src: bytes, payload: bytes) -> None:
-        assert self.hub is not None
         self.hub.send(src, len(payload).to_bytes(4, "big") + payload)
 
     def offered(self, src: bytes, payload: bytes) -> bool:
@@ -166,12 +166,9 @@ class Echo:
         loop = asyncio.get_running_loop()
         loop.run_in_executor(self._thread, fits, model.seal, model.data).add_done_callback(checked)
 
-    def not_coming(self, src: bytes, body: Any) -> None: ...
-    def overdue(self, src: bytes) -> None: ...
-    def outcome(self, dst: bytes, tag: Any, reason: str | None) -> None: ...
-    def link_down(self, key: bytes, reason: str) -> None: ...
-    def measured(self, size_bytes: int, seconds: float, sent: bool) -> None: ...
-    def list_offered(self, src: bytes, list_der: bytes) -> None: ...
+    def ignored(self, *_: Any, **__: Any) -> None: ...
+
+    not_coming = overdue = outcome = link_down = measured = list_offered = ignored
 
 
 def connect(admission: Admission, inbox: Inbox) -> Hub:
@@ -191,7 +188,7 @@ def made_up_model(size_bytes: int) -> LiveModel:
 class Near(Echo):
     def __init__(self, admission: Admission) -> None:
         super().__init__(model_bytes=1)
-        self.hub: Hub = connect(admission, self)
+        self.hub = connect(admission, self)
         self.far_key = b""
         self.roster = LiveRoster(admission.session.digest, admission.key, 100)
         self._answers: asyncio.Queue[bytes] = asyncio.Queue()

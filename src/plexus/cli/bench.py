@@ -87,7 +87,7 @@ def training(task: str, engine: str, clients: int, as_json: bool, **options: Any
 @JSON
 def rounds(as_json: bool, **options: Any) -> None:
     """CPU time of whole rounds, what is set up included, beside a bare PyTorch loop."""
-    from plexus.bench.rounds import bench_rounds
+    from plexus.bench.training import bench_rounds
 
     found = bench_rounds(**options)
     groups.answer(

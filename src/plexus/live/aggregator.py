@@ -21,7 +21,7 @@ from plexus.learn import rules
 from plexus.learn.rules import MeanRule, Rule, WeightedMeanRule
 from plexus.live.models import LiveModel, ModelLayout, fits, seal
 from plexus.live.room import pieces, use_again
-from plexus.protocol.api import Change
+from plexus.protocol.api import Aggregate, Change, Collect, Merge
 from plexus.runs.encoding import WHOLE
 
 if TYPE_CHECKING:
@@ -144,26 +144,21 @@ def sum_of(layout: ModelLayout, round: int, is_change: bool = False) -> RunningS
     return QuantisedSum(layout, round) if layout.is_quantised else RunningSum(layout, is_change)
 
 
+@dataclass(eq=False)
 class Spool:
     """Models that arrive one by one, for a rule that needs them all: one behind the other in a file without a
     name. In memory are the result and, of each model, the chunk that is looked at."""
 
-    def __init__(
-        self, layout: ModelLayout, rule: Rule, folder: Path, round: int, is_change: bool = False
-    ) -> None:
-        self._layout = layout
-        self._rule = rule
-        self._round = round
-        self._numbers = layout.changes if is_change else layout.numbers
-        if layout.is_packed:
-            self._numbers = layout.rows
-        self._folder = folder
-        self._file: IO[bytes] | None = None
-        self._models = 0
-        self.flaw: str | None = None
+    _layout: ModelLayout
+    _rule: Rule
+    _folder: Path
+    _round: int
+    is_change: bool = False
+    _file: IO[bytes] | None = None
+    _models: int = 0
+    flaw: str | None = None
 
     def add(self, data: memoryview, weight: float, owned: bool) -> bool:
-        """Keep a model. Its memory is not taken over."""
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
@@ -195,7 +190,8 @@ class Spool:
         assert self._file is not None
         with self._file:
             kept = self._layout.room.map(self._file, mmap.ACCESS_READ)
-        return [self._numbers(kept[at * size_bytes :][:size_bytes]) for at in range(self._models)]
+        numbers = self._layout.values_of(self.is_change)
+        return [numbers(kept[at * size_bytes :][:size_bytes]) for at in range(self._models)]
 
 
 @dataclass(slots=True, eq=False)
@@ -207,28 +203,21 @@ class RoundSum:
     count: int = 0
 
 
+@dataclass(eq=False)
 class Aggregator:
     """What a node collects models and changes in for a round, off the event loop: running sums, or files for
-    a rule that needs all models (in `folder`).
+    a rule that needs all models (in `_folder`).
 
     Large models are handled on one thread of their own, in order, so the mean is taken after all additions.
     """
 
-    def __init__(
-        self,
-        layout: ModelLayout,
-        buffers: Buffers,
-        rule: Rule,
-        folder: Path,
-        done: Callable[[int, LiveModel | None, str | None], None],
-    ) -> None:
-        self._layout = layout
-        self._buffers = buffers
-        self._is_weighted = isinstance(rule, WeightedMeanRule)
-        self._begin: Callable[[int, bool], RunningSum | Spool] = partial(sum_of, layout)
-        if not isinstance(rule, MeanRule | WeightedMeanRule):
-            self._begin = partial(Spool, layout, rule, folder)
-        self._done = done
+    _layout: ModelLayout
+    _buffers: Buffers
+    _rule: Rule
+    _folder: Path
+    _done: Callable[[int, LiveModel | None, str | None], None]
+
+    def __post_init__(self) -> None:
         self._collected: dict[bool, RoundSum] = {}
         """By whether they are changes."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sums")
@@ -258,15 +247,15 @@ class Aggregator:
 
         self.look(made, then)
 
-    def collect(self, round: int, model: LiveModel, samples: int, is_change: bool = False) -> None:
-        """Add a model to the sum of `round`; that of another round is forgotten, nobody asks for it again."""
-        collected = self._collected.get(is_change)
-        if collected is None or collected.round != round:
-            collected = RoundSum(round, self._begin(round, is_change))
-            self._collected[is_change] = collected
+    def collect(self, effect: Collect) -> None:
+        """Add a model to the sum of its round; that of another one is forgotten, nobody asks for it again."""
+        collected = self._collected.get(effect.is_change)
+        if collected is None or collected.round != effect.round:
+            collected = RoundSum(effect.round, self._begin(effect.round, effect.is_change))
+            self._collected[effect.is_change] = collected
         collected.count += 1
-        total = collected.sum
-        data, ticket, weight = model.data, model.ticket, samples if self._is_weighted else 1
+        total, [weight], model = collected.sum, self._weights([effect.samples]), effect.model
+        data, ticket = model.data, model.ticket
         if ticket is not None:
             model.spend()
 
@@ -276,62 +265,57 @@ class Aggregator:
 
         self.look(lambda: _added(total, data, weight, ticket is not None), added)
 
-    def aggregate(
-        self,
-        round: int,
-        models: Sequence[LiveModel],
-        samples: Sequence[int],
-        changes: Sequence[LiveModel] = (),
-        change_samples: Sequence[int] = (),
-    ) -> None:
+    def aggregate(self, effect: Aggregate) -> None:
         """Take the mean: of what was collected, or of models that the node kept by itself."""
-        total = self._total(round, models, samples)
-        changed = self._total(round, changes, change_samples, is_change=True) if changes else None
+        total = self._total(effect.round, effect.models, effect.samples)
+        changes = None
+        if effect.changes:
+            changes = self._total(effect.round, effect.changes, effect.change_samples, is_change=True)
+        self._finish(effect.round, total, changes)
 
-        def mean() -> memoryview:
-            models, late = total(), changed() if changed else None
-            for each in (models, late):
-                if each is not None and each.flaw is not None:
-                    raise PlexusError(each.flaw)
-            return models.mean(late)  # type: ignore[arg-type]  # both are of one kind
-
-        self._finish(round, mean)
-
-    def merge(self, round: int, models: Sequence[LiveModel], weights: Sequence[float]) -> None:
+    def merge(self, effect: Merge) -> None:
         """Take the mean in which `models[i]` counts `weights[i]`."""
-        total = self._summed(models, weights, sum_of(self._layout, round))
-        self._finish(round, lambda: total().mean())
-
-    def _total(
-        self, round: int, models: Sequence[LiveModel], samples: Sequence[int], is_change: bool = False
-    ) -> Callable[[], RunningSum | Spool]:
-        collected = self._collected.get(is_change)
-        if collected is None or collected.round != round:
-            weights = samples if self._is_weighted else [1] * len(samples)
-            return self._summed(models, weights, self._begin(round, is_change))
-        del self._collected[is_change]
-        assert collected.count == len(models), "what was collected is what the node aggregates"
-        return lambda: collected.sum
-
-    def _summed(
-        self, models: Sequence[LiveModel], weights: Sequence[float], total: RunningSum | Spool
-    ) -> Callable[[], RunningSum | Spool]:
-        data = [model.data for model in models]
-
-        def summed() -> RunningSum | Spool:
-            for each, weight in zip(data, weights, strict=True):
-                total.add(each, weight, owned=False)
-            return total
-
-        return summed
+        total = sum_of(self._layout, effect.round)
+        self._add(total, effect.models, effect.weights)
+        self._finish(effect.round, total)
 
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _finish(self, round: int, mean: Callable[[], memoryview]) -> None:
+    def _begin(self, round: int, is_change: bool) -> RunningSum | Spool:
+        if isinstance(self._rule, MeanRule | WeightedMeanRule):
+            return sum_of(self._layout, round, is_change)
+        return Spool(self._layout, self._rule, self._folder, round, is_change)
+
+    def _weights(self, samples: Sequence[int]) -> Sequence[int]:
+        return samples if isinstance(self._rule, WeightedMeanRule) else [1] * len(samples)
+
+    def _total(
+        self, round: int, models: Sequence[LiveModel], samples: Sequence[int], is_change: bool = False
+    ) -> RunningSum | Spool:
+        collected = self._collected.get(is_change)
+        if collected is not None and collected.round == round:
+            del self._collected[is_change]
+            assert collected.count == len(models), "what was collected is what the node aggregates"
+            return collected.sum
+        total = self._begin(round, is_change)
+        self._add(total, models, self._weights(samples))
+        return total
+
+    def _add(self, total: RunningSum | Spool, models: Sequence[LiveModel], weights: Sequence[float]) -> None:
+        for model, weight in zip(models, weights, strict=True):
+            self.look(partial(_added, total, model.data, weight, False), lambda _: None)
+
+    def _finish(
+        self, round: int, total: RunningSum | Spool, changes: RunningSum | Spool | None = None
+    ) -> None:
+
         def result() -> tuple[LiveModel | None, str | None]:
             try:
-                data = mean()
+                for each in (total, changes):
+                    if each is not None and each.flaw is not None:
+                        raise PlexusError(each.flaw)
+                data = total.mean(changes)  # type: ignore[arg-type]  # both are of one kind
             except PlexusError as error:
                 return None, str(error)
             flaw = self._layout.flaw(data)

@@ -41,22 +41,21 @@ class Bounds:
         self._held: LiveModel | None = None
         self._ordinal = 0
         self._since_s = 0.0
-        """When the held model came."""
+        """When the held model came; 0 of the first one, which has been there for who knows how long."""
         self._round_s = 0.0
         """How long rounds take; 0 before the second."""
         self._usual = self._largest = 0.0
         """The norm of a large change by one training; 0 before the first."""
 
     def hold(self, model: LiveModel, ordinal: int, now_s: float) -> None:
-        """The node holds the model of this round."""
         if ordinal > self._ordinal and self._held is not None:
-            took_s = (now_s - self._since_s) / (ordinal - self._ordinal)
-            self._round_s += (PACE if self._round_s else 1.0) * (took_s - self._round_s)
+            if self._since_s:
+                took_s = (now_s - self._since_s) / (ordinal - self._ordinal)
+                self._round_s += (PACE if self._round_s else 1.0) * (took_s - self._round_s)
             self._since_s = now_s
         self._held, self._ordinal = model, ordinal
 
     def trained(self, change: float) -> None:
-        """A training of this node's own has changed its model by so much."""
         if math.isfinite(change):
             self._largest = max(change, self._largest)
             self._usual = max(change, DECAY * self._usual, LEAST_SHARE * self._largest)
@@ -92,10 +91,7 @@ class Bounds:
 
     def _distance(self, data: memoryview, other: memoryview | None, is_change: bool = False) -> float:
         """Of two models, or of one from zero."""
-        layout = self._layout
-        numbers: Callable[[memoryview], list[Any]] = layout.changes if is_change else layout.numbers
-        if layout.is_packed:  # what they stand for
-            numbers = layout.rows
+        numbers = self._layout.values_of(is_change)
         runs = numbers(data)
         others = [None] * len(runs) if other is None else numbers(other)
         total = 0.0

@@ -10,7 +10,7 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +35,6 @@ _TYPES |= {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U16": "<u2", "
 
 @dataclass(slots=True, eq=False)
 class LiveModel:
-    """An encoded model and its seal."""
-
     data: memoryview
     seal: bytes
     ticket: Ticket | None = None
@@ -70,7 +68,6 @@ class ModelLayout:
             if self.runs and self.runs[-1][0] == dtype and self.runs[-1][2] == begin:
                 _, begin, _ = self.runs.pop()
             self.runs.append((dtype, begin, end))
-
         self.kept = [name for name in KEPT if name in self._spans]
         """The parts that are not rounded, of a model that travels in fewer bytes."""
 
@@ -117,6 +114,10 @@ class ModelLayout:
         """The runs of a change: what is never negative in a model may be so here."""
         return [run.view(np.int8) if run.dtype.kind == "u" else run for run in self.numbers(data)]
 
+    def values_of(self, is_change: bool = False) -> Callable[[memoryview], list[Any]]:
+        """What reads the numbers that a model stands for, or a change."""
+        return self.rows if self.is_packed else self.changes if is_change else self.numbers
+
     def blank(self) -> memoryview:
         """Memory for a model, its header in place."""
         data = self.room.space(self.size_bytes)
@@ -124,7 +125,6 @@ class ModelLayout:
         return data
 
     def copy(self, data: memoryview) -> memoryview:
-        """The same model, in room of its own."""
         own = self.room.space(len(data))
         into, source = np.frombuffer(own, np.uint8), np.frombuffer(data, np.uint8)
         for part in pieces(len(data)):
@@ -132,7 +132,6 @@ class ModelLayout:
         return own
 
     def floats(self, count: int, dtype: Any = np.float32) -> NDArray[Any]:
-        """Room for so many numbers."""
         return np.frombuffer(self.room.space(count * np.dtype(dtype).itemsize), dtype)
 
     def difference(self, trained: memoryview, base: memoryview) -> memoryview:
@@ -158,7 +157,6 @@ class ModelLayout:
         return None
 
     def flaw(self, data: memoryview) -> str | None:
-        """What is wrong with a model, if anything."""
         if misfit := self.misfit(data):
             return misfit
         for numbers in self.numbers(data):
@@ -191,7 +189,6 @@ def seal(data: bytes | memoryview) -> bytes:
 
 
 def fits(seal: bytes, data: bytes | memoryview) -> bool:
-    """Whether `data` is what was sealed."""
     assert len(seal) == SEAL_BYTES
     return verified(_gone_through(seal[:KEY_BYTES], data), seal)
 

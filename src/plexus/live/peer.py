@@ -16,17 +16,16 @@ from msgspec.structs import replace
 
 from plexus.errors import PlexusError
 from plexus.learn.rules import Rule
-from plexus.live.finishing import Finishing
 from plexus.live.identity.admission import CERTIFICATE_FILE, Admission, CertificateWatch, NewerLists
 from plexus.live.identity.events import SignedRoster
 from plexus.live.identity.keys import exposure
 from plexus.live.identity.session_file import Session
-from plexus.live.joining import Joining, unless
 from plexus.live.models import LiveModel, ModelLayout, seal
 from plexus.live.operator.control import lock_home, notifying, serve_control, serve_metrics, socket_path
 from plexus.live.operator.log import Log
 from plexus.live.operator.peer_tables import PeerTables
 from plexus.live.operator.status import FactObserver, PeerStatus, Status, counts
+from plexus.live.phases import Finishing, Joining, unless
 from plexus.live.room import Room
 from plexus.live.runtime import Callbacks, LiveRuntime
 from plexus.live.seats import LiveProtocol, other, plexus
@@ -37,18 +36,9 @@ from plexus.live.transport.hub import Hub
 from plexus.live.transport.limits import Limits
 from plexus.live.transport.receiving import Buffers
 from plexus.live.worker.client import Evaluated, Ready, SetUp, TrainingWorker
-from plexus.protocol.api import BandwidthMeasured, Durable, Expelled
+from plexus.protocol import facts
+from plexus.protocol.api import BandwidthMeasured, Durable, Expelled, Measured
 from plexus.protocol.baselines.peers import PeerNode
-from plexus.protocol.facts import (
-    AggregationCompleted,
-    EndClaimed,
-    EndRevoked,
-    Fact,
-    FinalHeld,
-    ModelUpdated,
-    SessionEnded,
-    TrainingStarted,
-)
 from plexus.protocol.parameters import ENDLESS, Course, unknown_metric
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import EXPELLED, View
@@ -62,8 +52,6 @@ UNSAVED = "the node's counter cannot be saved, so it went offline"
 
 
 class PeerConfig(Struct, frozen=True, kw_only=True):
-    """Everything a peer is told at its start."""
-
     home: Path
     session: Session
     protocol: LiveProtocol
@@ -126,26 +114,25 @@ class Peer:
 
     async def run(self) -> None:
         """From start to stop; returns when the node has left."""
-        state = self._store.state
-        if state.ended and state.ended == state.round and not self._config.stay:
+        config, state = self._config, self._store.state
+        if state.ended and state.ended == state.round and not config.stay:
             self._log.info("session_ended", round=state.ordinal)
             return
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        self._observer = FactObserver(self._roster, self._log, self._store.state.ordinal)
-        folder, is_alone = str(self._config.folder), self._config.fork_server is None
-        # A fleet has tried the task before it started any peer.
-        home = str(self._config.home.resolve())
-        setup = SetUp(self._config.spec, self._config.data, folder, is_alone, home)
+        self._observer = FactObserver(self._roster, self._log, state.ordinal)
+        is_alone = config.fork_server is None  # a fleet has tried the task before it started any peer
+        setup = SetUp(config.spec, config.data, str(config.folder), is_alone, str(config.home.resolve()))
+        tell = self._on_trained, self._on_evaluated
+        measures_first = config.course.is_measured or not config.protocol.variation
         self._trainer = TrainingWorker(
-            setup, self._log, self._on_trained, self._on_evaluated, self._config.fork_server, self._room
+            setup, self._log, *tell, config.fork_server, self._room, measures_first
         )
-        self._trainer.measures_first = self._config.course.is_measured or not self._config.protocol.variation
-        parts = self._store, self._trainer, self._log, self._config.stay
+        parts = self._store, self._trainer, self._log, config.stay
         self._finishing = Finishing(*parts, self._stop.set, lambda: bool(self._hub.relay.carried))
-        control = await serve_control(self._config.home, self._now, self._stop.set)
+        control = await serve_control(config.home, self._now, self._stop.set)
         try:
             initial = await unless(self._stop, self._trainer.start())
             if initial is not None:
@@ -155,7 +142,7 @@ class Peer:
                 await self._run()
         finally:
             control.close()
-            socket_path(self._config.home).unlink(missing_ok=True)  # who backs the home up need not skip it
+            socket_path(config.home).unlink(missing_ok=True)  # who backs the home up need not skip it
             await self._trainer.close()
             self._store.close()
             os.close(self._lock)
@@ -187,8 +174,8 @@ class Peer:
         answered_s = getattr(config.protocol.parameters, "ack_timeout_s", config.limits.transfer_grace_s)
         grace_s = min(config.limits.transfer_grace_s, answered_s)
         limits = replace(config.limits, transfer_grace_s=grace_s)
-        way: dict[str, Any] = {"source": config.source, "dial_only": config.dial_only}
         parts = self._admission, limits, self._roster, self._bandwidth_to, self._log
+        connect = partial(Hub, *parts, source=config.source, dial_only=config.dial_only)
         tell = Callbacks(
             fact=self._on_fact,
             early=lambda body: self._joining.early(body),
@@ -204,12 +191,12 @@ class Peer:
             self._store,
             self._trainer,
             self._log,
-            partial(Hub, *parts, **way),
+            connect,
             tell,
         )
         self._hub = self._runtime.hub
-        session, spec = config.session.digest, config.spec
-        self._tables = PeerTables(config.home, session, spec, self._admission.key, self._log)
+        about = config.session.digest, config.spec, self._admission.key
+        self._tables = PeerTables(config.home, *about, self._log)
         self._lists = NewerLists(self._hub, self._expel)
         listening = await self._hub.listen(config.listen)
         self._hub.advertise(config.advertise or listening)
@@ -266,7 +253,6 @@ class Peer:
             loop.call_later(share * delay_s, self._joining.ask)
 
     def _made(self, initial: LiveModel, durable: Durable) -> PlexusNode | PeerNode:
-        """The node of the session's protocol."""
         protocol, session = self._config.protocol, self._config.session
         given: dict[str, Any] = {
             "me": 0,
@@ -296,38 +282,44 @@ class Peer:
         known = self._view.bandwidth_of(self._roster.number(key))
         return min(known, self._runtime.meter.bytes_per_s)
 
-    def _on_fact(self, fact: Fact) -> None:
+    def _on_fact(self, fact: facts.Fact) -> None:
         self._observer.fact(fact)
         self._tables.fact(fact)
         every, node = self._config.evaluate_every, self._node
-        if isinstance(fact, AggregationCompleted | EndClaimed):
-            if isinstance(fact, EndClaimed) or fact.ordinal % every == 0:
+        measured = self._observer.evaluated_round
+        match fact:
+            case facts.EndClaimed():
                 self._trainer.evaluate(fact.ordinal, fact.model, fact.round)
-        elif isinstance(fact, SessionEnded):
-            self._trainer.interrupt()
-            self._status.enter("ended")
-        elif isinstance(fact, EndRevoked):
-            self._status.enter("online")
-        elif isinstance(fact, ModelUpdated) and fact.round % every == 0:
-            self._trainer.evaluate(fact.round, fact.model, fact.round)
-        elif isinstance(fact, FinalHeld) and isinstance(node, PlexusNode):
-            self._finishing.has_model(node, self._observer.evaluated_round == fact.ordinal)
-        elif isinstance(fact, TrainingStarted) and isinstance(node, PlexusNode):
-            # Who never aggregates wants to see now and then where the session stands.
-            behind = fact.ordinal - self._observer.evaluated_round
-            if behind >= SELDOM * every:
-                self._trainer.evaluate(node.held_ordinal, node.held_model, node.held_round)
+            case facts.AggregationCompleted() if fact.ordinal % every == 0:
+                self._trainer.evaluate(fact.ordinal, fact.model, fact.round)
+            case facts.ModelUpdated() if fact.round % every == 0:
+                self._trainer.evaluate(fact.round, fact.model, fact.round)
+            case facts.SessionEnded():
+                self._trainer.interrupt()
+                self._status.enter("ended")
+            case facts.EndRevoked():
+                self._status.enter("online")
+            case facts.FinalHeld() if isinstance(node, PlexusNode):
+                self._finishing.has_model(node, measured == fact.ordinal)
+            case facts.TrainingStarted() if isinstance(node, PlexusNode):
+                # Who never aggregates wants to see now and then where the session stands.
+                if fact.ordinal - measured >= SELDOM * every:
+                    self._trainer.evaluate(node.held_ordinal, node.held_model, node.held_round)
 
     def _on_trained(self, round: int, model: LiveModel, change: float) -> None:
         self._tables.training_ended(completed=True)
         self._runtime.trained(round, model, change)
 
     def _on_evaluated(self, round: int, model: LiveModel, number: int, found: Evaluated) -> None:
-        assert self._trainer.ready is not None
+        ready = self._trainer.ready
+        assert ready is not None
         self._store.offer_best(round, model, found.value)
-        self._observer.evaluated(self._trainer.ready, round, found.value, found.loss)
-        self._tables.evaluated(self._trainer.ready, round, found)
-        self._finishing.measured(self._runtime, number, round, model, found)
+        self._observer.evaluated(ready, round, found.value, found.loss)
+        self._tables.evaluated(ready, round, found)
+        if number:  # else it is the final model, and nobody asks
+            score = found.value if ready.higher_is_better else -found.value
+            metrics = {ready.metric: found.value, **found.others, "loss": found.loss}
+            self._runtime.step(Measured(number, round, model, score, metrics))
 
     async def _keep_house(self) -> None:
         while True:
@@ -354,7 +346,6 @@ class Peer:
             self._hub.keep_linked(self._roster.keys[node])
 
     def _expel(self, key: bytes) -> None:
-        """The node with this key is no longer admitted."""
         try:
             number = self._roster.number(key)
         except WireError:
@@ -369,16 +360,14 @@ class Peer:
     def _announce(self, node: PlexusNode | PeerNode) -> None:
         """Advertise anew when the bandwidth turns out to be less than half or more than double, and when the
         node learns where others can dial it."""
-        membership, found = node.membership, self._bandwidth()
+        membership, found, now = node.membership, self._bandwidth(), time.monotonic()
         told = membership.bandwidth_bytes_per_s
+        is_due = now - self._announced_at >= ANNOUNCE_EVERY_S
         if membership.address != self._hub.advertised:
             membership.address = self._hub.advertised
             self._runtime.step(BandwidthMeasured(found))
-            return
-        if found == told or told // 2 <= found <= 2 * told:
-            return
-        if time.monotonic() - self._announced_at >= ANNOUNCE_EVERY_S:
-            self._announced_at = time.monotonic()
+        elif is_due and not told // 2 <= found <= 2 * told:
+            self._announced_at = now
             self._log.info("bandwidth", bytes_per_s=found)
             self._runtime.step(BandwidthMeasured(found))
 

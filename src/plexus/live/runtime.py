@@ -44,23 +44,18 @@ hold a model, and an answer that is late by as much is of no use."""
 
 
 class Callbacks(NamedTuple):
-    """Whom the runtime tells what."""
-
     fact: Callable[[Any], None]
     early: Callable[[Message], None]
     """A message came before the node is online."""
     unsaved: Callable[[str], None]
     """The node had to go offline, because its counter could not be saved."""
     list_offered: Callable[[bytes, bytes], None]
-    """A peer passes on a list by the authority."""
     trusts_list: Callable[[], bool] = lambda: True
     """Whether a node that is not on the list is none of the session's: no newer list has just come."""
 
 
 @dataclass(eq=False)
 class LiveRuntime:
-    """One node, its timers, its models and its network."""
-
     roster: LiveRoster
     _layout: ModelLayout
     buffers: Buffers
@@ -101,9 +96,9 @@ class LiveRuntime:
             api.SetTimer: self._set_timer,
             api.CancelTimer: lambda effect: self._disarm(effect.key),
             api.Train: self._train,
-            api.Collect: lambda it: self._aggregator.collect(it.round, it.model, it.samples, it.is_change),
-            api.Aggregate: self._aggregate,
-            api.Merge: lambda it: self._aggregator.merge(it.round, it.models, it.weights),
+            api.Collect: self._aggregator.collect,
+            api.Aggregate: self._aggregator.aggregate,
+            api.Merge: self._aggregator.merge,
             api.Save: self._save,
             api.Report: lambda effect: self._tell.fact(effect.fact),
         }
@@ -117,16 +112,16 @@ class LiveRuntime:
         """Let the node say goodbye, as soon as nobody waits for what it has made or sends, within reason, and
         its disk allows; then it is offline."""
         until = self._loop.time() + HAND_OVER_S
-        while self.node is not None and self._loop.time() < until and self._is_handing_over(self.node):
+        while self.node is not None and self._loop.time() < until:
+            is_sending = any(link.sending.under_way for link in self.hub.links.values())
+            if not self.node.is_indispensable and not is_sending:
+                break
             await asyncio.sleep(0.01)
         self.step(api.WentOffline())
         self.node = None
         while self.writing is not None:
             await asyncio.wait([self.writing])
         self.stop()
-
-    def _is_handing_over(self, node: Machine) -> bool:
-        return node.is_indispensable or any(link.sending.under_way for link in self.hub.links.values())
 
     def stop(self) -> None:
         """The node is offline: nothing of what it had under way arrives."""
@@ -222,10 +217,6 @@ class LiveRuntime:
     def _stop_sending(self, _: api.StopSending) -> None:
         self._stops += 1
         self._withdraw(lambda _: True, STOPPED)
-
-    def _aggregate(self, effect: api.Aggregate) -> None:
-        models, changes = (effect.models, effect.samples), (effect.changes, effect.change_samples)
-        self._aggregator.aggregate(effect.round, *models, *changes)
 
     def _set_timer(self, effect: api.SetTimer) -> None:
         self._disarm(effect.key)

@@ -44,8 +44,6 @@ INNER = "its own "
 
 
 class LiveProtocol(Struct, frozen=True, kw_only=True):
-    """What a peer runs."""
-
     name: str = "plexus"
     parameters: Any
     nodes: int
@@ -135,24 +133,22 @@ class Seated(PeerNode):
         self._inner = self._made(protocol, durable, rng)
 
     def _made(self, protocol: LiveProtocol, durable: api.Durable, rng: Random) -> api.Node:
-        seat, bandwidth_bytes_per_s = self._seat(self.me), self.membership.bandwidth_bytes_per_s
+        seat, nodes, parameters = self._seat(self.me), len(self._numbers), protocol.parameters
+        bandwidth_bytes_per_s = self.membership.bandwidth_bytes_per_s
         if protocol.is_server:
-            server = SERVERS[protocol.name](
-                seat, protocol.parameters, View.of(len(self._numbers)), durable.model, rng
-            )
+            server = SERVERS[protocol.name](seat, parameters, View.of(nodes), durable.model, rng)
             server.k = max(1, durable.round)
             return server
         if protocol.name in SERVERS:
             return FedavgClient(seat, None, bandwidth_bytes_per_s)
         assert protocol.make is not None
-        view = View.of(len(self._numbers), [(each, 0) for each in range(len(self._numbers))])
         return protocol.make(
             me=seat,
-            nodes=len(self._numbers),
-            parameters=protocol.parameters,
+            nodes=nodes,
+            parameters=parameters,
             initial_model=durable.model,
             rng=rng,
-            view=view,
+            view=View.of(nodes, [(each, 0) for each in range(nodes)]),
             bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         )
 
@@ -216,9 +212,8 @@ class Seated(PeerNode):
     def _outward(self, effect: api.Effect) -> list[api.Effect]:
         match effect:
             case api.Send(to, body):
-                return [
-                    api.Send(tuple(self._numbers[seat] for seat in to if seat < len(self._numbers)), body)
-                ]
+                known = [self._numbers[seat] for seat in to if seat < len(self._numbers)]
+                return [api.Send(tuple(known), body)]
             case api.SetTimer((name, number), delay_s):
                 return [api.SetTimer((INNER + name, number), delay_s)]
             case api.CancelTimer((name, number)):

@@ -57,8 +57,6 @@ REMEDY = (
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """The contents of the state file."""
-
     session: bytes
     counter: int = 0
     round: int = 0
@@ -74,8 +72,6 @@ class State(Struct, frozen=True, kw_only=True):
 
 
 class Store:
-    """One node's state on disk."""
-
     def __init__(self, home: Path, roster: Roster, on_error: Callable[[BaseException], None]) -> None:
         self.home = home
         self._roster = roster
@@ -83,7 +79,6 @@ class Store:
         self.state = _state_in(home, roster.session)
         """What is on the disk."""
         self.failed = 0
-        """Writes that failed."""
         self.unwritten: dict[str, str] = {}
         """Of which kinds of file the newest is not on the disk, and why."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
@@ -96,7 +91,6 @@ class Store:
         return _read_model(self.home, self.state, room) if self.state.model_file else None
 
     def view(self) -> Snapshot | None:
-        """Whom the node knew before."""
         frame = self.state.view
         if not frame:
             return None
@@ -113,7 +107,7 @@ class Store:
         """What others will hear of. Done when it is on the disk; fails if it cannot be written."""
         frame = wire.encode(ViewReply(view), self._roster)
         changes = {"counter": counter, "ended": ended, "view": frame}
-        return self._thread.submit(self._update, {**changes, "bandwidth_bytes_per_s": bandwidth_bytes_per_s})
+        return self._thread.submit(self._update, **changes, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
 
     def save_model(self, state: Durable) -> None:
         """Its model is on the disk soon, unless a newer one overtakes it."""
@@ -126,10 +120,7 @@ class Store:
 
     def keep_final(self, round: int, model: LiveModel) -> Future[None]:
         """The session has ended with this model: its owner takes it home. Done when it is on the disk."""
-        about = {"session": self.state.session.hex(), "round": str(round)}
-        return self._thread.submit(
-            lambda: self._write(FINAL_MODEL, *taken_home(self.home, model.data, about))
-        )
+        return self._thread.submit(self._take_home, FINAL_MODEL, round, model)
 
     def offer_best(self, round: int, model: LiveModel, value: float) -> None:
         """A model was measured: on the disk soon, for its owner to take home, if it is the best so far."""
@@ -157,7 +148,7 @@ class Store:
         self._write(name, state.model.data, by=keep)
         held = {"round": state.round, "ordinal": state.ordinal, "model_file": name}
         try:
-            self._update(held | {"model_seal": state.model.seal, "view": view})
+            self._update(**held, model_seal=state.model.seal, view=view)
         finally:  # there may be others from before a crash, and a disk may have no room for the state
             self._remove_all_but(_state_in(self.home).model_file)
 
@@ -170,12 +161,15 @@ class Store:
     def _write_if_best(self, round: int, model: LiveModel, value: float) -> None:
         try:
             if is_better(value, self.home / BEST_MODEL):
-                about = {"session": self.state.session.hex(), "round": str(round), "value": repr(value)}
-                self._write(BEST_MODEL, *taken_home(self.home, model.data, about))
+                self._take_home(BEST_MODEL, round, model, value=repr(value))
         except PlexusError as error:
             self._on_error(error)
 
-    def _update(self, changes: dict[str, object]) -> None:
+    def _take_home(self, name: str, round: int, model: LiveModel, **more: str) -> None:
+        about = {"session": self.state.session.hex(), "round": str(round), **more}
+        self._write(name, *taken_home(self.home, model.data, about))
+
+    def _update(self, **changes: Any) -> None:
         changed = msgspec.structs.replace(self.state, **changes)
         self._write(STATE_FILE, encode_state(changed))
         self.state = changed
@@ -220,7 +214,6 @@ class HeldModel(NamedTuple):
 
 
 def newest_of(homes: Iterable[Path]) -> HeldModel | None:
-    """The newest model on the disks of several nodes."""
     found = [held for home in homes if (held := newest_model(home)) is not None]
     return max(found, key=lambda held: held.round, default=None)
 
@@ -306,11 +299,18 @@ class SessionStanding(Struct, frozen=True, kw_only=True):
 
 def standing(home: Path) -> SessionStanding:
     """What the peer in `home` knows of its session."""
+    from plexus.spec.experiment import load_spec
+
     if not (home / KEY_FILE).exists():
         raise PlexusError(f"{home}: not a peer's home")
     state = _state_in(home)
-    begun = home / RUN_FOLDER / SPEC
-    name, course = _agreed(begun if begun.exists() else home / SESSION_FILE)
+    name, course = None, ENDLESS
+    files = (home / RUN_FOLDER / SPEC, home / SESSION_FILE)
+    if agreed := next(filter(Path.exists, files), None):
+        spec = load_spec(agreed)
+        name = spec.name
+        if spec.protocol.name == "plexus":
+            course = spec.session.live(spec.nodes, spec.protocol.parameters.sample_size)
     best, final = home / BEST_MODEL, home / FINAL_MODEL
     about = metadata_of(best) if best.exists() else {}
     return SessionStanding(
@@ -325,18 +325,7 @@ def standing(home: Path) -> SessionStanding:
     )
 
 
-def _agreed(path: Path) -> tuple[str | None, Course]:
-    from plexus.spec.experiment import load_spec
-
-    if not path.exists():
-        return None, ENDLESS
-    spec = load_spec(path)
-    name, parameters = spec.protocol.name, spec.protocol.parameters
-    return spec.name, spec.session.live(spec.nodes, parameters.sample_size) if name == "plexus" else ENDLESS
-
-
 def encode_state(state: State) -> bytes:
-    """The contents of a state file."""
     body = msgspec.msgpack.encode(state)
     return HEAD + _digest(body) + body
 

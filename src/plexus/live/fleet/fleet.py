@@ -14,9 +14,11 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import InitVar, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +26,7 @@ from msgspec import Struct
 from plexus.errors import PlexusError
 from plexus.files import named, write_bytes
 from plexus.live.fleet.fleet_tables import FleetTables
-from plexus.live.fleet.members import Member, NodeResult, TraceChurn
+from plexus.live.fleet.members import ForkServer, Member, NodeResult, TraceChurn
 from plexus.live.fleet.shaping import Neighbourhood
 from plexus.live.identity.admission import CERTIFICATE_FILE, KEY_FILE
 from plexus.live.identity.authority import Authority
@@ -35,7 +37,6 @@ from plexus.live.state import newest_of, taken_home
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
 from plexus.live.worker.client import Evaluated, Ready, SetUp
-from plexus.live.worker.forkserver import ForkServer
 from plexus.protocol.registry import SERVERS
 from plexus.protocol.roster import key_of
 from plexus.runs.directory import RunDirectory, live
@@ -83,26 +84,22 @@ class FleetResult(Struct, frozen=True, kw_only=True):
 
 
 def home_name(number: int) -> str:
-    """In the directory of the fleet."""
     return f"node-{number:02}"
 
 
+@dataclass(eq=False)
 class Fleet:
-    def __init__(
-        self,
-        spec: ExperimentSpec,
-        out: Path,
-        world: World | None,
-        base_dir: Path = Path(),
-        fork_server: ForkServer | None = None,
-    ) -> None:
-        self.spec = spec
-        self.base_dir = base_dir
-        self.out = out
-        self.nodes = spec.nodes + (spec.protocol.name in SERVERS)
+    spec: ExperimentSpec
+    out: Path
+    world: InitVar[World | None]
+    base_dir: Path = Path()
+    fork_server: InitVar[ForkServer | None] = None
+
+    def __post_init__(self, world: World | None, fork_server: ForkServer | None) -> None:
+        self.nodes = self.spec.nodes + (self.spec.protocol.name in SERVERS)
         self.neighbourhood = Neighbourhood(world) if world is not None else None
         self.members: list[Member] = []
-        self._fork_server = fork_server or ForkServer(out)
+        self._fork_server = fork_server or ForkServer(self.out)
 
     async def prepare(self, frozen: str = "") -> Session:
         """Keys, certificates, ports and the fork server; `frozen` as in `found_session`."""
@@ -126,29 +123,21 @@ class Fleet:
         return session
 
     def _command(self, number: int, home: Path, port: int, fronts: list[Address]) -> list[str]:
-        options = {
-            "--home": home,
-            "--data": number,
-            "--task-dir": self.base_dir.resolve(),
-            "--listen": f"{LOOPBACK}:{port}",
-            "--advertise": addresses.show(fronts[number]),
-            "--fork-server": self._fork_server.socket,
-        }
+        is_server, own = number == self.spec.nodes, addresses.show(fronts[number])
+        command: list[Any] = [sys.executable, "-m", "plexus", "node", "start"]
+        command += [self.out / "session" / SESSION_FILE, "--home", home]
+        command += ["--data", 0 if is_server else number]  # a server does not train on it
+        command += ["--task-dir", self.base_dir.resolve(), "--fork-server", self._fork_server.socket]
+        command += ["--listen", f"{LOOPBACK}:{port}", "--advertise", own]
         if self.neighbourhood is not None:
-            options["--source"] = self.neighbourhood.source(number)
-        if number == self.spec.nodes:
-            options["--data"] = 0  # which it does not train on
+            command += ["--source", self.neighbourhood.source(number)]
         if self.spec.attackers:
-            options["--attackers"] = msgspec.json.encode(self.spec.attackers).decode()
-        command = [sys.executable, "-m", "plexus", "node", "start"]
-        command.append(str(self.out / "session" / SESSION_FILE))
-        for name, value in options.items():
-            command += [name, str(value)]
-        command += ["--server"] if number == self.spec.nodes else []
-        for front in fronts[:FULL_MESH]:
-            if front != fronts[number]:
-                command += ["--join", addresses.show(front)]
-        return command
+            command += ["--attackers", msgspec.json.encode(self.spec.attackers).decode()]
+        if is_server:
+            command.append("--server")
+        for front in map(addresses.show, fronts[:FULL_MESH]):
+            command += ["--join", front] if front != own else []
+        return [str(each) for each in command]
 
     def wait_for_all(self) -> None:
         """Let nobody begin before everybody is there (or, in a large fleet, enough of them)."""
@@ -188,6 +177,12 @@ class Fleet:
     def round(self) -> int:
         return max((member.log.round for member in self.members), default=0)
 
+    def is_done(self, rounds: int | None) -> bool:
+        """It has come to this round, or its session to the end."""
+        is_over = any(member.has_finished for member in self.members)
+        is_over &= not any(member.is_running for member in self.members)
+        return is_over or (rounds is not None and self.round >= rounds)
+
 
 async def run_fleet(
     spec: ExperimentSpec,
@@ -202,9 +197,8 @@ async def run_fleet(
 
     out = (config.out or Path("runs") / f"fleet-{spec.name}").resolve()
     _refuse_taken(out, config.force)
-    world = None
-    if config.shape or config.churn:
-        world = build_world(spec.traces, spec.nodes, spec.seed, base_dir)
+    needs_world = config.shape or config.churn
+    world = build_world(spec.traces, spec.nodes, spec.seed, base_dir) if needs_world else None
     if config.churn and world is not None:  # half of those who are there at first, not of all
         there = max(1, int(world.availability.online_at(0.0).sum()))
         course = spec.session.live(there, getattr(spec.protocol.parameters, "sample_size", there))
@@ -223,9 +217,8 @@ async def run_fleet(
                 churn = TraceChurn(fleet.members, world, spec.traces, spec.seed, config.churn)
             stopped = await _go_on(fleet, config, churn, tables, look)
             number, found = await fleet.evaluate()
-            tables.evaluated(
-                tables.now_s, number, {told.metric: found.value, "loss": found.loss, **found.others}
-            )
+            metrics = {told.metric: found.value, "loss": found.loss, **found.others}
+            tables.evaluated(tables.now_s, number, metrics)
             result = _result(fleet, tables, told, found.value, stopped)
             directory.finish(_outcome(result, session, tables, told))
             return result
@@ -238,43 +231,32 @@ async def _go_on(
 ) -> str:
     """From the first process to the last; what they recorded is kept, however this ends. By what it was
     stopped."""
+    has_end = config.rounds is not None or fleet.spec.session.has_end
+    seconds = config.seconds or (math.inf if has_end else USUAL_S)
     try:
         if churn is not None:
             await churn.go_on(0.0)
         else:
             fleet.wait_for_all()
             await asyncio.gather(*(member.start() for member in fleet.members))
-        return await _watch(fleet, config, churn, tables, look)
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            await asyncio.sleep(TICK_S)
+            look()
+            tables.look([member.is_running for member in fleet.members])
+            for member in fleet.members:
+                member.log.read()
+            if any(member.notice_death() for member in fleet.members) or fleet.is_done(config.rounds):
+                return ""
+            if churn is not None:
+                await churn.go_on(time.monotonic() - began)
+        return f"after {seconds:g} s (--seconds)" if has_end or not fleet.round else ""
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:
         await fleet.end_members()
         tables.look([False] * fleet.nodes, is_last=True)
         tables.put_in_order(fleet.out)
-
-
-async def _watch(
-    fleet: Fleet, config: FleetConfig, churn: TraceChurn | None, tables: FleetTables, look: Callable[[], None]
-) -> str:
-    began = time.monotonic()
-    has_end = config.rounds is not None or fleet.spec.session.has_end
-    seconds = config.seconds or (math.inf if has_end else USUAL_S)
-    while time.monotonic() - began < seconds:
-        await asyncio.sleep(TICK_S)
-        look()
-        tables.look([member.is_running for member in fleet.members])
-        for member in fleet.members:
-            member.log.read()
-            if member.notice_death():
-                return ""
-        if config.rounds is not None and fleet.round >= config.rounds:
-            return ""
-        running = any(member.is_running for member in fleet.members)
-        if not running and any(member.has_finished for member in fleet.members):
-            return ""
-        if churn is not None:
-            await churn.go_on(time.monotonic() - began)
-    return f"after {seconds:g} s (--seconds)" if has_end or not fleet.round else ""
 
 
 def _result(fleet: Fleet, tables: FleetTables, measure: Ready, metric: float, stopped: str) -> FleetResult:
@@ -357,9 +339,6 @@ def _refuse_taken(out: Path, force: bool) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses at the moment."""
-    sockets = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
-    ports: list[int] = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]

@@ -1,47 +1,63 @@
-"""The processes of a fleet: one for each node, over all its lives; and how traces let them come and go."""
+"""The processes of a fleet: one for each node, over all its lives, and how traces let them come and go; and
+one that their training workers are forked from, so that a fleet on one machine starts quickly."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import os
 import signal
+import sys
+import time
+from asyncio import StreamReader, StreamWriter
 from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
+from plexus.errors import PlexusError, TaskError
+from plexus.files import socket_in
 from plexus.live.operator.log import LOG_FILE
+from plexus.live.room import BOUNDLESS
+from plexus.live.worker import client as channel
+from plexus.live.worker.client import WORKER_MODULE, Evaluated, EvaluateJob, Ready, SetUp, Stopped
 from plexus.rng import stream
 
 if TYPE_CHECKING:
     from plexus.traces.build import TracesSpec
     from plexus.traces.world import World
 
-STOP_S = 20.0
+Hired = tuple[StreamReader, StreamWriter, Ready, memoryview]
+"""A worker for one job: its socket, what it said when it was set up, and the initial model."""
+WORKERS_SOCKET, WORKERS_LOG = "forkserver.sock", "forkserver.log"
+START_S, STOP_S = 60.0, 20.0
+"""How long the fork server may take to be there, and a process to end."""
 FAILURES = ("training_failed", "evaluation_failed")
 """What a node's log calls it when its worker could not do a job."""
 
 
+@dataclass(eq=False)
 class LogReader:
     """One node's log file, read while it grows: how it fares, and why it ended.
 
     What it did is in its tables (`live.operator.peer_tables`).
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._at = 0
-        self._rest = b""
-        self.newest: dict[str, dict[str, Any]] = {}
-        """By event, its newest line."""
-        self.counts: Counter[str] = Counter()
-        """By event, how many lines there are."""
-        self.errors = 0
-        self.last_words = ""
-        """The last line that is not of the log: an interpreter's, or why the peer did not start."""
+    _path: Path
+    _at: int = 0
+    _rest: bytes = b""
+    newest: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By event, its newest line."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """By event, how many lines there are."""
+    errors: int = 0
+    last_words: str = ""
+    """The last line that is not of the log: an interpreter's, or why the peer did not start."""
 
     @property
     def round(self) -> int:
@@ -99,20 +115,22 @@ class NodeResult(Struct, frozen=True, kw_only=True):
     """Why it could not train or evaluate, if it could not."""
 
 
+@dataclass(eq=False)
 class Member:
     """One process of the fleet, over all its lives."""
 
-    def __init__(self, number: int, home: Path, id: str, command: list[str]) -> None:
-        self.number = number
-        self.home = home
-        self.id = id
-        self.command = command
-        self.process: asyncio.subprocess.Process | None = None
-        self.log = LogReader(home / LOG_FILE)
-        self.starts = 0
-        self.unexpected: list[int] = []
-        self._is_told = False
-        """To end: then it does not do so by itself."""
+    number: int
+    home: Path
+    id: str
+    command: list[str]
+    process: asyncio.subprocess.Process | None = None
+    starts: int = 0
+    unexpected: list[int] = field(default_factory=list)
+    _is_told: bool = False
+    """To end: then it does not do so by itself."""
+
+    def __post_init__(self) -> None:
+        self.log = LogReader(self.home / LOG_FILE)
 
     @property
     def is_running(self) -> bool:
@@ -192,23 +210,90 @@ class TraceChurn:
         self._speed = speed
         self._graceful_share = traces.graceful_share
         self._rng = stream(seed, "leaves")
-        self._toggles = [world.availability.toggles(node) for node in range(len(members))]
-        self._next: list[tuple[float, int, bool]] = []
-        for node in range(len(members)):
-            self._schedule(node)
+
+        def changes(node: int) -> Iterator[tuple[float, int, bool]]:
+            return ((at_s, node, online) for at_s, online in world.availability.toggles(node))
+
+        self._changes = heapq.merge(*map(changes, range(len(members))))
+        self._next = next(self._changes, None)
 
     async def go_on(self, now_s: float) -> None:
         """Do everything that is due by `now_s` of real time."""
-        while self._next and self._next[0][0] <= now_s * self._speed:
-            _, node, online = heapq.heappop(self._next)
+        while self._next is not None and self._next[0] <= now_s * self._speed:
+            _, node, online = self._next
             if online:
                 await self._members[node].start()
             else:
                 is_graceful = self._rng.random() < self._graceful_share
                 await self._members[node].end(signal.SIGTERM if is_graceful else signal.SIGKILL)
-            self._schedule(node)
+            self._next = next(self._changes, None)
 
-    def _schedule(self, node: int) -> None:
-        change = next(self._toggles[node], None)
-        if change is not None:
-            heapq.heappush(self._next, (change[0], node, change[1]))
+
+@dataclass(eq=False)
+class ForkServer:
+    """The process that a fleet's training workers are forked from, with torch imported once."""
+
+    _directory: Path
+    """Where its socket and its log are."""
+    _process: asyncio.subprocess.Process | None = None
+    files = (WORKERS_SOCKET, WORKERS_LOG)
+
+    @property
+    def socket(self) -> Path:
+        return socket_in(self._directory, WORKERS_SOCKET, "use a shorter --out")
+
+    async def start(self) -> None:
+        """Start it, unless it runs; returns when workers can be asked for."""
+        if self._process is not None:
+            return
+        command = [sys.executable, "-m", WORKER_MODULE, "--fork-server", str(self.socket)]
+        self.socket.unlink(missing_ok=True)
+        with (self._directory / WORKERS_LOG).open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.PIPE, stderr=log
+            )
+        until = time.monotonic() + START_S
+        while not self.socket.exists():
+            if self._process.returncode is not None or time.monotonic() > until:
+                raise PlexusError(f"the training workers did not start: {self._said}")
+            await asyncio.sleep(0.05)
+
+    @property
+    def _said(self) -> str:
+        """The last line that it or a worker wrote."""
+        lines = (self._directory / WORKERS_LOG).read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "no reason given"
+
+    async def ask(self, setup: SetUp) -> Ready:
+        """What a worker says that is set up like this; its complaint is raised."""
+        async with self._worker(setup, "tried its task") as (_, _, ready, _):
+            return ready
+
+    async def evaluate(self, setup: SetUp, model: memoryview | None) -> Evaluated:
+        """The metric of a model, or of the initial one."""
+        async with self._worker(setup, "measured the model") as (reader, writer, _, initial):
+            await channel.send_async(writer, EvaluateJob(1), initial if model is None else model)
+            answer, _ = await channel.receive_async(reader)
+        if isinstance(answer, Stopped):
+            raise PlexusError(f"the newest model cannot be measured: {answer.reason}")
+        assert isinstance(answer, Evaluated)
+        return answer
+
+    @contextlib.asynccontextmanager
+    async def _worker(self, setup: SetUp, job: str) -> AsyncIterator[Hired]:
+        try:
+            reader, writer = await asyncio.open_unix_connection(self.socket)
+            with contextlib.closing(writer):
+                yield reader, writer, *await channel.set_up(reader, writer, setup, BOUNDLESS)
+        except (OSError, EOFError):
+            raise TaskError(f"the training worker died as it {job}: {self._said}") from None
+
+    async def close(self) -> None:
+        if self._process is not None:
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._process.wait()
+
+    def tidy_up(self) -> None:
+        for name in self.files:
+            (self._directory / name).unlink(missing_ok=True)

@@ -23,12 +23,12 @@ PER_BLOCK = 250
 """Nodes in a block of loopback addresses."""
 
 
+@dataclass
 class Pipe:
     """One direction of a device's connection: bytes leave it one after the other at its rate."""
 
-    def __init__(self, bytes_per_s: float) -> None:
-        self.bytes_per_s = bytes_per_s
-        self._free_at = 0.0
+    bytes_per_s: float
+    _free_at: float = 0.0
 
     def reserve(self, count: int, now: float) -> float:
         """When the last of `count` more bytes will have passed."""
@@ -57,14 +57,12 @@ class Route:
     back: Way = field(default_factory=Way)
 
 
+@dataclass(eq=False)
 class Proxy:
-    """Listens in front of one peer."""
-
-    def __init__(self, target: Address, route_of: Callable[[str], Route]) -> None:
-        self._target = target
-        self._route_of = route_of
-        self._server: asyncio.Server | None = None
-        self._links: set[asyncio.Task[None]] = set()
+    _target: Address
+    _route_of: Callable[[str], Route]
+    _server: asyncio.Server | None = None
+    _links: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def listen(self, address: Address) -> Address:
         self._server = await asyncio.start_server(self._accept, *address)
@@ -86,9 +84,8 @@ class Proxy:
         assert task is not None
         self._links.add(task)
         try:
-            await self._connect(reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass
+            with contextlib.suppress(OSError, asyncio.CancelledError):
+                await self._connect(reader, writer)
         finally:
             self._links.discard(task)
             writer.transport.abort()

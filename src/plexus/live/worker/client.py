@@ -14,9 +14,9 @@ import sys
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -143,15 +143,13 @@ def receive(sock: socket.socket) -> tuple[Header, memoryview]:
 def _exactly(sock: socket.socket, count: int) -> memoryview:
     space, filled = memoryview(bytearray(count)), 0
     while filled < count:
-        got = sock.recv_into(space[filled:])
-        if not got:
+        if not (got := sock.recv_into(space[filled:])):
             raise EOFError("the other side is gone")
         filled += got
     return space
 
 
 async def send_async(writer: asyncio.StreamWriter, header: Header, body: bytes | memoryview = b"") -> None:
-    """For the peer."""
     text = _encode(header)
     writer.write(_HEAD.pack(len(text), len(body)) + text)
     for at in range(0, max(1, len(body)), PIECE_BYTES):
@@ -189,6 +187,14 @@ async def set_up(reader: Reader, writer: Writer, setup: SetUp, room: Room) -> tu
     return answer, complaint
 
 
+class ModelJob(NamedTuple):
+    header: TrainJob | EvaluateJob
+    round: int
+    model: LiveModel
+    number: int = 0
+    """Given back with what was measured."""
+
+
 @dataclass(eq=False)
 class TrainingWorker:
     """At most one training at a time; a newer one interrupts it. Evaluations wait until nothing trains."""
@@ -199,28 +205,26 @@ class TrainingWorker:
     _on_evaluated: Callable[[int, LiveModel, int, Evaluated], None]
     _fork_server: Path | None = None
     _room: Room = BOUNDLESS
-
-    def __post_init__(self) -> None:
-        self._last_job = 0
-        self._training: tuple[TrainJob, LiveModel] | None = None
-        self._losses = 0
-        """Workers that this training has cost."""
-        self._evaluating: tuple[EvaluateJob, int, LiveModel, int] | None = None
-        self._to_evaluate: tuple[int, LiveModel, int] | None = None
-        self._outbox: asyncio.Queue[Header] = asyncio.Queue()  # no models: the worker may stand still
-        self._tasks: list[asyncio.Task[None]] = []
-        self._process: asyncio.subprocess.Process | None = None
-        self._writer: Writer | None = None
-        self.ready: Ready | None = None
-        self.since_s: float | None = None
-        """When the training under way began."""
-        self.unread_since: float | None = None
-        """Since when the worker does not read what it is sent."""
-        self.measures_first = False
-        """A training waits for an evaluation under way, rather than interrupting it."""
-        self._is_held_back = False
-        self.failed = 0
-        """Trainings and evaluations that came to nothing."""
+    _measures_first: bool = False
+    """A training waits for an evaluation under way, rather than interrupting it."""
+    ready: Ready | None = None
+    since_s: float | None = None
+    """When the training under way began."""
+    unread_since: float | None = None
+    """Since when the worker does not read what it is sent."""
+    failed: int = 0
+    """Trainings and evaluations that came to nothing."""
+    _last_job: int = 0
+    _training: ModelJob | None = None
+    _losses: int = 0
+    """Workers that this training has cost."""
+    _evaluating: ModelJob | None = None
+    _to_evaluate: tuple[int, LiveModel, int] | None = None
+    _outbox: asyncio.Queue[Header] = field(default_factory=asyncio.Queue)
+    """Without models: the worker may stand still."""
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _process: asyncio.subprocess.Process | None = None
+    _writer: Writer | None = None
 
     @property
     def is_evaluating(self) -> bool:
@@ -229,8 +233,7 @@ class TrainingWorker:
 
     @property
     def round(self) -> int | None:
-        """The round that is being trained."""
-        return None if self._training is None else self._training[0].round
+        return None if self._training is None else self._training.round
 
     async def start(self) -> memoryview:
         """Start the worker; returns the initial model."""
@@ -248,11 +251,10 @@ class TrainingWorker:
         """Train for `round`; what was under way is interrupted and its result never seen."""
         self._last_job += 1
         self._losses = 0
-        self._training = TrainJob(self._last_job, round), model
+        self._training = ModelJob(TrainJob(self._last_job, round), round, model)
         self.since_s = asyncio.get_running_loop().time()
-        self._is_held_back = self.measures_first and self._evaluating is not None
-        if not self._is_held_back:
-            self._outbox.put_nowait(self._training[0])
+        if not self._measures_first or self._evaluating is None:
+            self._outbox.put_nowait(self._training.header)
 
     def interrupt(self) -> None:
         """Stop training, within one step."""
@@ -268,44 +270,43 @@ class TrainingWorker:
     def _evaluate_if_idle(self) -> None:
         if self._to_evaluate is None or self._training is not None or self._evaluating is not None:
             return
-        (round, model, number), self._to_evaluate = self._to_evaluate, None
         self._last_job += 1
-        self._evaluating = EvaluateJob(self._last_job), round, model, number
-        self._outbox.put_nowait(self._evaluating[0])
+        self._evaluating = ModelJob(EvaluateJob(self._last_job), *self._to_evaluate)
+        self._to_evaluate = None
+        self._outbox.put_nowait(self._evaluating.header)
 
     def _on_answer(self, answer: Header, body: Body) -> None:
+        training, evaluating = self._training, self._evaluating
         match answer:
-            case Finished(job, seal, change) if self._training and job == self._training[0].job:
+            case Finished(job, seal, change) if training and job == training.header.job:
                 if isinstance(body, PlexusError):
                     self._give_up(str(body))
-                    return
-                round, self._training, self.since_s = self._training[0].round, None, None
-                self._on_trained(round, LiveModel(body, seal), change)
-            case Stopped(job, reason) if self._training and job == self._training[0].job:
+                else:
+                    self._training = self.since_s = None
+                    self._on_trained(training.round, LiveModel(body, seal), change)
+            case Stopped(job, reason) if training and job == training.header.job:
                 # Nobody asked for this: bad data, or a model that cannot be trained.
                 self._give_up(reason)
-            case Evaluated(job) if self._evaluating and job == self._evaluating[0].job:
-                (_, round, model, number), self._evaluating = self._evaluating, None
-                self._on_evaluated(round, model, number, answer)
-            case Stopped(job, reason, kind) if self._evaluating and job == self._evaluating[0].job:
-                round, self._evaluating = self._evaluating[1], None
+            case Evaluated(job) if evaluating and job == evaluating.header.job:
+                self._evaluating = None
+                self._on_evaluated(evaluating.round, evaluating.model, evaluating.number, answer)
+            case Stopped(job, reason, kind) if evaluating and job == evaluating.header.job:
+                self._evaluating = None
                 if kind:  # else a training came in between
                     self.failed += 1
-                    self._log.error("evaluation_failed", round=round, reason=reason)
-        if self._is_held_back and self._evaluating is None:
-            self._is_held_back = False
-            if self._training is not None:
-                self._outbox.put_nowait(self._training[0])
+                    self._log.error("evaluation_failed", round=evaluating.round, reason=reason)
+        is_measured = self._measures_first and self._evaluating is not evaluating
+        if is_measured and training is not None and self._training is training:  # it was held back
+            self._outbox.put_nowait(training.header)
         self._evaluate_if_idle()
 
     def _give_up(self, reason: str) -> None:
         assert self._training is not None
         self.failed += 1
-        self._log.error("training_failed", round=self._training[0].round, reason=reason)
+        self._log.error("training_failed", round=self._training.round, reason=reason)
         self._training = self.since_s = None
 
     async def _supervise(self, reader: Reader) -> None:
-        pause_s = RESTART_S
         while True:
             try:
                 await self._converse(reader)
@@ -313,30 +314,32 @@ class TrainingWorker:
                 self._log.warning("worker_lost", reason=str(error) or type(error).__name__)
             except Exception:
                 self._log.exception("failure", where="worker")
+            reader = await self._replaced()
+            self._resume()
+
+    async def _replaced(self) -> Reader:
+        pause_s = RESTART_S
+        while True:
             await self._disconnect()
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_RESTART_S)
             try:
-                reader, _ = await self._connect()
+                return (await self._connect())[0]
             except (OSError, EOFError, PlexusError) as error:
                 self._log.warning("worker_not_started", reason=str(error))
-                continue
-            pause_s = RESTART_S
-            self._resume()
 
     def _resume(self) -> None:
         """Give a new worker the training that was lost with the old one, unless it takes them all down."""
         self._outbox = asyncio.Queue()
-        self._is_held_back = False
         if self._evaluating is not None:
-            self._log.error("evaluation_failed", round=self._evaluating[1], reason=WORKER_DIED)
+            self._log.error("evaluation_failed", round=self._evaluating.round, reason=WORKER_DIED)
             self._evaluating = None
         elif self._training is not None:
             self._losses += 1
             if self._losses == MOST_LOSSES:
                 self._give_up(f"{WORKER_DIED} {MOST_LOSSES} times")
         if self._training is not None:
-            self._outbox.put_nowait(self._training[0])
+            self._outbox.put_nowait(self._training.header)
 
     async def _converse(self, reader: Reader) -> None:
         writing = asyncio.create_task(self._write())
@@ -360,12 +363,9 @@ class TrainingWorker:
 
     async def _send(self, header: Header) -> None:
         assert self._writer is not None
-        if self._training is not None and header == self._training[0]:
-            await send_async(self._writer, header, self._training[1].data)
-        elif self._evaluating is not None and header == self._evaluating[0]:
-            await send_async(self._writer, header, self._evaluating[2].data)
-        elif isinstance(header, Interrupt):  # else it is overtaken
-            await send_async(self._writer, header)
+        jobs = [each for each in (self._training, self._evaluating) if each and each.header == header]
+        if jobs or isinstance(header, Interrupt):  # else it is overtaken
+            await send_async(self._writer, header, jobs[0].model.data if jobs else b"")
 
     async def _connect(self) -> tuple[Reader, memoryview]:
         reader, self._writer = await self._open()

@@ -63,7 +63,6 @@ class Worker:
         if spec.evaluation.on != "test":
             task = hold_out(task, spec.evaluation.own_share)
         task = mislabelled(task, attackers)
-        self._name = task.name
         measure, shared_out = task.measure, len(np.unique(np.concatenate(task.parts)))
         samples, examples = task.samples(self._node), len(task.train)
         facts = measure.name, measure.higher_is_better, samples, shared_out, examples
@@ -112,7 +111,6 @@ class Worker:
                 write_bytes(self._home / LOCAL_FILE, layout.encode(self._own(trained)))
 
     def serve(self) -> None:
-        """Do one job after the other until the peer is gone."""
         jobs: SimpleQueue[channel.Header] = SimpleQueue()
         threading.Thread(target=self._listen, args=(jobs,), daemon=True).start()
         while True:
@@ -147,7 +145,7 @@ class Worker:
         base = self._decode(model, self._local)
         [trained] = self._carry_out([LocalTraining(base, self._node, job.round)])
         if not torch.isfinite(trained.sum()):
-            raise TaskError(f"task {self._name}: the trained weights are not finite")
+            raise TaskError(f"task {self._trainer.task.name}: the trained weights are not finite")
         self._keep_local(trained)
         body = self._encode(trained, self._node, job.round)
         sent = self._packing.decode(body)
@@ -229,11 +227,13 @@ def _like(values: np.ndarray, example: Tensor, name: str) -> Tensor:
         raise PlexusError(
             f"--data {name} have shape {values.shape[1:]} each, the session's {tuple(example.shape[1:])}"
         )
-    return torch.from_numpy(values).to(example.dtype)
+    found = torch.from_numpy(values).to(example.dtype)
+    if not example.is_floating_point() and not np.array_equal(found.numpy(), values):
+        raise PlexusError(f"--data {name} are not all numbers of the session's type, {example.dtype}")
+    return found
 
 
 def serve(sock: socket.socket) -> None:
-    """Be the worker of the peer at the other end of `sock`."""
     torch.set_num_threads(1)
     setup, _ = channel.receive(sock)
     if not isinstance(setup, channel.SetUp):
@@ -252,9 +252,12 @@ def fork_server(path: Path) -> None:
     """Fork a worker for every connection, until standard input ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    path.chmod(0o600)
+    unready = path.with_suffix(".new")  # whoever sees the socket may connect
+    unready.unlink(missing_ok=True)
+    listener.bind(str(unready))
+    unready.chmod(0o600)
     listener.listen(64)
+    unready.rename(path)
     end_with_input()
     while True:
         sock, _ = listener.accept()

@@ -1,24 +1,33 @@
-"""Finding the others: from bootstrap addresses, or from what the node knew before it stopped.
+"""What a peer does before its node is online, and when its session has ended.
 
-A node that was given addresses to join does not go online before it has reached somebody. Alone it would
-train rounds by itself, and their numbers would outrun those of the session it looks for.
+First it finds the others: from bootstrap addresses, or from what the node knew before it stopped. A node that
+was given addresses to join does not go online before it has reached somebody. Alone it would train rounds by
+itself, and their numbers would outrun those of the session it looks for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
+from plexus.errors import PlexusError
 from plexus.live.identity.admission import ITSELF
+from plexus.live.operator.log import Log
 from plexus.live.runtime import LiveRuntime
+from plexus.live.state import Store
 from plexus.live.transport import addresses
 from plexus.live.transport.addresses import Address
+from plexus.live.worker.client import TrainingWorker
 from plexus.protocol import wire
 from plexus.protocol.messages import Message, ViewReply, ViewRequest
+from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.view import View
+from plexus.runs.model_files import FINAL_MODEL
 
 Result = TypeVar("Result")
 RETRY_S, MAX_RETRY_S, LONGEST_PAUSE_S = 0.25, 5.0, 60.0
@@ -28,11 +37,12 @@ ALONE_AFTER_S = 10.0
 """A node without addresses to join looks for those it knew for this long, then goes online alone."""
 KNOWN_TRIED = 16
 ASKED = 8
+LOOK_S = 0.2
+LONGEST = 10
+"""In `ack_timeout_s`: for so long others may ask for the final model."""
 
 
 class Joining:
-    """What happens between the start of a peer and its going online."""
-
     def __init__(self, runtime: LiveRuntime, view: View, join: list[Address], rng: Random) -> None:
         self._hub = runtime.hub
         self._runtime = runtime
@@ -99,7 +109,6 @@ class Joining:
             await self._until(lambda: meter.is_measured)
 
     def early(self, body: Message) -> None:
-        """A message came before the node is online."""
         if isinstance(body, ViewReply):
             self._replies += 1
             self._view.merge(body.view)
@@ -154,6 +163,56 @@ class Joining:
         until = loop.time() + REPLY_S
         while not is_done() and loop.time() < until:
             await asyncio.sleep(0.02)
+
+
+@dataclass(eq=False)
+class Finishing:
+    """The final model is kept and served; the peer ends when nobody needs it any more."""
+
+    _store: Store
+    _trainer: TrainingWorker
+    _log: Log
+    _stay: bool
+    """Serve the final model for ever."""
+    _done: Callable[[], None]
+    """Called when the session is over for this peer."""
+    _relays: Callable[[], bool]
+    """Whether others have links by way of it."""
+    _going: asyncio.Task[None] | None = None
+
+    def has_model(self, node: PlexusNode, is_measured: bool) -> None:
+        """The session has ended, and its model is here."""
+        if self._going is not None:
+            self._going.cancel()
+        self._going = asyncio.create_task(self._go_home(node, is_measured))
+
+    async def _go_home(self, node: PlexusNode, is_measured: bool) -> None:
+        while node.ending.is_doubtful:
+            await asyncio.sleep(LOOK_S)
+        if not node.ending.has_model:  # nobody agreed: the session goes on
+            return
+        ordinal, model = node.held_ordinal, node.held_model
+        try:
+            await asyncio.wrap_future(self._store.keep_final(ordinal, model))
+        except PlexusError as error:
+            self._log.warning("state_not_written", reason=str(error))
+        if not is_measured:
+            self._trainer.evaluate(ordinal, model)
+        self._log.info("session_ended", round=ordinal, model=FINAL_MODEL)
+        wait_s, asks, began = node.parameters.ack_timeout_s, 0, time.monotonic()
+        until = began + wait_s
+        while self._stay or self._is_needed(node, until - time.monotonic()):
+            await asyncio.sleep(LOOK_S)
+            if node.ending.asks > asks:
+                asks, until = node.ending.asks, min(time.monotonic(), began + LONGEST * wait_s) + wait_s
+        self._done()
+
+    def _is_needed(self, node: PlexusNode, left_s: float) -> bool:
+        """Not all who are there have the final model, or it is not measured. Who relays goes after those whom
+        it does it for."""
+        if self._relays():
+            return left_s > -node.parameters.ack_timeout_s
+        return left_s > 0 and (not node.ending.is_known_to_all or self._trainer.is_evaluating)
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, Result]) -> Result | None:
