@@ -39,7 +39,7 @@ def test_a_model_of_pictures_is_asked_in_python(table: Path) -> None:
 def test_code_that_is_not_found_is_said_with_task_dir(table: Path) -> None:
     schema = msgspec.json.encode(read_csv(table, "kind").schema).decode()
     said = said_of(table, table, schema=schema, model=PLAN)
-    assert "No module named 'nosuch_mill'" in said
+    assert "its model is built by nosuch_mill.task:network, which is not in" in said
     assert said.endswith("; say with --task-dir which folder it is in")
 
 

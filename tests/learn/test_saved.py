@@ -133,6 +133,40 @@ def test_how_a_model_is_built_is_written_down_where_it_can_be(tmp_path: Path) ->
         load_model(tmp_path / "m.safetensors", tmp_path)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "os:system",
+        "builtins:exec",
+        "torch:load",
+        "torch.nn.modules.module:os",
+        "plexus.files:write_bytes",
+        "x",
+    ],
+)
+def test_a_file_does_not_choose_what_code_runs(call: str, tmp_path: Path) -> None:
+    """It may come from anybody."""
+    trace = tmp_path / "trace"
+    plan = json.dumps({"call": call, "args": [f"touch {trace}"], "kwargs": {}})
+    save_model(tmp_path / "m.safetensors", {}, {"model": plan})
+    with pytest.raises(PlexusError, match=f"its model is built by {call}, which is not in {tmp_path}, nor"):
+        load_model(tmp_path / "m.safetensors", tmp_path)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("plan", ["{", "[]", "3", '{"call": 3}', '{"args": []}'])
+def test_a_file_that_says_nothing_sensible_of_its_model_is_named(plan: str, tmp_path: Path) -> None:
+    save_model(tmp_path / "m.safetensors", {}, {"model": plan})
+    with pytest.raises(PlexusError, match=r"m\.safetensors: how its model is built cannot be read"):
+        load_model(tmp_path / "m.safetensors", tmp_path)
+
+
+def test_a_layer_of_torch_is_a_model(tmp_path: Path) -> None:
+    task = replace(create_task("digits", nodes=2, seed=1), build_model=partial(torch.nn.Linear, 3, 2))
+    save_model(tmp_path / "m.safetensors", dict(task.initial_model().named_parameters()), about(task))
+    assert isinstance(load_model(tmp_path / "m.safetensors", tmp_path), torch.nn.Linear)
+
+
 def test_files_are_joined_in_one_way(tmp_path: Path) -> None:
     first = {"a": torch.arange(3.0), "n": torch.tensor(3), "b": torch.tensor([True, False, True])}
     later = {"a": torch.ones(3), "h": torch.ones(5, dtype=torch.float16)}

@@ -10,16 +10,18 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
+from msgspec import Struct
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from plexus import __version__
-from plexus.errors import PlexusError, blaming
+from plexus.errors import MissingModuleError, PlexusError, blaming
 from plexus.files import write_bytes
 from plexus.learn.layout import encode, named_tensors, weights_hash
 from plexus.learn.task import Task
@@ -27,6 +29,16 @@ from plexus.loading import load_own
 from plexus.runs.model_files import joined
 
 Metadata = Mapping[str, str]
+OURS = ("plexus.learn.networks", "plexus.learn.tasks.")
+"""Where the networks are that tasks of Plexus have."""
+
+
+class Plan(Struct):
+    """How a module is built: what is called, and with what."""
+
+    call: str
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
 
 
 def about(task: Task) -> dict[str, str]:
@@ -73,15 +85,32 @@ def built(path: Path, metadata: Metadata, folder: Path) -> nn.Module:
     if "model" not in metadata:
         remedy = "build it yourself and load_state_dict(safetensors.torch.load_file(…))"
         raise PlexusError(f"{path}: does not say how its model is built, as that is no plain call: {remedy}")
-    plan = json.loads(metadata["model"])
-    build = load_own(plan["call"], folder, str(path))
+    try:
+        plan = msgspec.json.decode(metadata["model"], type=Plan)
+    except msgspec.DecodeError as error:
+        raise PlexusError(f"{path}: how its model is built cannot be read: {error}") from None
+    if not _is_trusted(plan.call, folder):
+        where = f"which is not in {folder.resolve()}, nor a network of Plexus or torch"
+        raise MissingModuleError(f"{path}: its model is built by {plan.call}, {where}")
+    build = load_own(plan.call, folder, str(path))
     if not callable(build):
-        raise PlexusError(f"{path}: its model is built by {plan['call']}, which is not there")
+        raise PlexusError(f"{path}: its model is built by {plan.call}, which is not there")
     with blaming(f"{path}: building the model"):
-        module = build(*plan["args"], **plan["kwargs"])
+        module = build(*plan.args, **plan.kwargs)
     if not isinstance(module, nn.Module):
-        raise PlexusError(f"{path}: {plan['call']} builds a {type(module).__name__}, not a torch module")
+        raise PlexusError(f"{path}: {plan.call} builds a {type(module).__name__}, not a torch module")
     return module
+
+
+def _is_trusted(call: str, folder: Path) -> bool:
+    """A file may come from anybody, and must not have whatever it likes called: its model is built by code of
+    the folder that the user says, by the networks of Plexus, or is a layer of torch."""
+    module_name, _, name = call.partition(":")
+    if module_name.startswith(OURS):
+        return True
+    if module_name.startswith("torch.nn.modules."):
+        return isinstance(found := getattr(nn, name, None), type) and issubclass(found, nn.Module)
+    return PathFinder.find_spec(module_name.partition(".")[0], [str(folder.resolve())]) is not None
 
 
 @torch.no_grad()
