@@ -7,15 +7,25 @@ from typing import Any
 import pytest
 
 from plexus.protocol.aggregation import LONE
-from plexus.protocol.api import Aggregate, Aggregated, Effect, Received, TimerFired, Trained
+from plexus.protocol.api import (
+    Aggregate,
+    Aggregated,
+    Durable,
+    Effect,
+    Received,
+    TimerFired,
+    Trained,
+    WentOnline,
+)
 from plexus.protocol.facts import RoundRestarted
 from plexus.protocol.messages import Ack, AggregateRequest, LateModel, NodeId, Ping, Pong, TrainRequest
 from plexus.protocol.participant import AGGREGATOR
 from plexus.protocol.plexus import PlexusNode
 from plexus.protocol.quorum import PARTICIPANTS, RESTART
+from plexus.protocol.trust import LOST
 from plexus.protocol.watchdog import WATCHDOG
 from plexus.testing.exchange import sent
-from tests.protocol.kit import aggregate_request, exchange_of, online_node, pong, train_request
+from tests.protocol.kit import aggregate_request, exchange_of, make_node, online_node, pong, train_request
 
 N, K = 6, 9
 LIAR = 4
@@ -202,6 +212,21 @@ def test_two_members_that_have_to_do_with_a_newer_round_are_progress() -> None:
     says(node, 2, K + 1, 100.0)
     says(node, 3, K + 1, 101.0)
     assert not due(node, 150.0)
+
+
+def test_who_was_misled_about_rounds_sees_progress_again() -> None:
+    lost = LOST * 100
+    node = make_node(
+        0, N, signed_views=True, sample_size=N, **SHORT, durable=Durable(3, lost, "m", ordinal=9)
+    )
+    node.handle(0.0, WentOnline())
+    node.notice_own_work(lost)
+    for src, k in ((1, 50), (2, 51)):
+        pong(node, src, 99, now=1.0, k=k)
+    assert node.watchdog.k_seen == 51
+    for src in (1, 2):
+        says(node, src, 52, 100.0)
+    assert node.watchdog.progress_at == 100.0
 
 
 def test_who_repeats_what_it_hears_is_no_second_word() -> None:

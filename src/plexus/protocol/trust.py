@@ -188,6 +188,8 @@ class Trust:
         if len(at) < self.witnesses:
             return None
         self._behind.clear()
+        self._told.clear()
+        self._certain = min(self._certain, max(at))
         return max(at)
 
     def is_lost(self, k: int, others_are_at: int) -> bool:
