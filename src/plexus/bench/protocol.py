@@ -49,9 +49,7 @@ def bench_protocol(
     began_s = time.process_time()
     if liar and protocol != "plexus":
         raise PlexusError(f"--liar {liar}: nodes that lie are of plexus, not of {protocol}")
-    generated = build_world(TracesSpec(availability="none"), nodes, seed, Path())
-    availability = exponential_churn(nodes, seed) if churn else always_online(nodes)
-    world = World(generated.devices, availability, generated.latency)
+    world = _world(nodes, churn, seed)
     durations = [training_time_s(device, LOCAL_STEPS, BATCH) for device in world.devices]
     rounds = 0
 
@@ -84,7 +82,7 @@ def bench_protocol(
     cpu_s = time.process_time() - began_s
     whose = traced.whose(runtime.accounts.trainings[:nodes], durations) if traced else None
     table = runtime.accounts.table()
-    toggles, mean_online = _churn_facts(availability, 3600 * hours)
+    toggles, mean_online = _churn_facts(world.availability, 3600 * hours)
     return ProtocolBench(
         protocol=protocol,
         nodes=nodes,
@@ -104,6 +102,12 @@ def bench_protocol(
         used=whose.used if whose else None,
         lineage=whose.lineage if whose else None,
     )
+
+
+def _world(nodes: int, churn: bool, seed: int) -> World:
+    generated = build_world(TracesSpec(availability="none"), nodes, seed, Path())
+    availability = exponential_churn(nodes, seed) if churn else always_online(nodes)
+    return World(generated.devices, availability, generated.latency)
 
 
 def bench_growth(sizes: Sequence[int], **options: Any) -> list[ProtocolBench]:

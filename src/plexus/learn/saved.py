@@ -33,7 +33,7 @@ OURS = ("plexus.learn.networks", "plexus.learn.tasks.")
 """Where the networks are that tasks of Plexus have."""
 
 
-class Plan(Struct):
+class Recipe(Struct):
     """How a module is built: what is called, and with what."""
 
     call: str
@@ -86,7 +86,7 @@ def built(path: Path, metadata: Metadata, folder: Path) -> nn.Module:
         remedy = "build it yourself and load_state_dict(safetensors.torch.load_file(…))"
         raise PlexusError(f"{path}: does not say how its model is built, as that is no plain call: {remedy}")
     try:
-        plan = msgspec.json.decode(metadata["model"], type=Plan)
+        plan = msgspec.json.decode(metadata["model"], type=Recipe)
     except msgspec.DecodeError as error:
         raise PlexusError(f"{path}: how its model is built cannot be read: {error}") from None
     if not _is_trusted(plan.call, folder):
