@@ -159,6 +159,9 @@ class OneBeginsNothing(AggregationChecker):
     """Where members may lie, a model alone begins no round before its time is up, and ends none that is under
     way; a second one of the same round does, and what waits is not forgotten."""
 
+    _at_work: dict[NodeId, float] = {}
+    """Until when an aggregator that something waits for was at another round."""
+
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
         before = self._collected.get(node)
         super().after(node, event, effects)
@@ -175,8 +178,10 @@ class OneBeginsNothing(AggregationChecker):
         for src, (since_s, request) in lone.items():
             if rounds[request.round] >= LEAST:
                 self.fail(node, f"has {rounds[request.round]} models of round {request.round}, and waits")
-            at_work = machine.aggregation.collecting or machine.is_indispensable
-            if not at_work and now - since_s > timeout_s + self.scene.parameters.ack_timeout_s:
+            if machine.aggregation.collecting or machine.is_indispensable:
+                self._at_work[node] = now
+            free_s = max(since_s + timeout_s, self._at_work.get(node, since_s))
+            if now - free_s > self.scene.parameters.ack_timeout_s:
                 self.fail(node, f"forgets the model that node {src} sent it for round {request.round}")
 
 

@@ -90,9 +90,12 @@ class TheHashDecides(PlexusChecker):
 
     _pause_s: float = 0.0
     """Of whoever handles an event now: for how long it saw no progress."""
+    _queued: TrainRequest | None = None
+    """What it was to train next: that may come twice."""
 
     def before(self, node: NodeId, event: Event) -> None:
         watchdog = self.scene.plexus(node).watchdog
+        self._queued = self.scene.plexus(node).training.queued
         self._pause_s = max(watchdog._pause_s, self.scene.clock_s(node) - watchdog._progress_at)
 
     def after(self, node: NodeId, event: Event, effects: list[Effect]) -> None:
@@ -102,7 +105,7 @@ class TheHashDecides(PlexusChecker):
         if not isinstance(asks, TrainRequest | AggregateRequest):
             return
         used = [effect.model for effect in effects if isinstance(effect, Train | Collect)]
-        is_heeded = asks.model in used or machine.training.queued is asks
+        is_heeded = asks.model in used or self._queued is not machine.training.queued is asks
         what = TO_TRAIN if isinstance(asks, TrainRequest) else A_MODEL
         # What somebody else asked for may be looked at again by now.
         is_refused = (event.src, what) in refusals(effects)
