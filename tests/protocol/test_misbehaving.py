@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from plexus.protocol.api import Effect, Misbehaved, Received, Report, Trained
 from plexus.protocol.facts import Refused
 from plexus.protocol.messages import Ping
@@ -54,6 +56,14 @@ def test_what_it_says_of_newer_rounds_does_not_count_until_it_is_forgiven() -> N
     for src in (1, LIAR):
         node.handle(1e6, Received(src, Ping(0, 4)))
     assert node.watchdog.k_seen == 4
+
+
+@pytest.mark.parametrize(("step", "is_remembered"), [(2**40, True), (200, False)])
+def test_who_claims_a_step_that_no_view_explains_has_misbehaved(step: int, is_remembered: bool) -> None:
+    node = wary()
+    [refused] = refusals(node.handle(1.0, Received(LIAR, train_request(1, step=step, participants=N))))
+    assert refused.why == "the round after it is too far ahead"
+    assert node.trust.has_misbehaved(LIAR) is is_remembered
 
 
 def test_where_everybody_is_honest_nothing_is_remembered() -> None:

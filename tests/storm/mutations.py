@@ -445,12 +445,6 @@ MUTATIONS += [
 MUTATIONS += [
     Mutation("liars: far rounds need witnesses", Trust, "witnesses", property(lambda _: 1)),
     Mutation("liars: where many may lie, more are needed", trust, "MOST_WITNESSES", 2),
-    bug(
-        "liars: who claims an impossible step is not heeded",
-        Trust.may_ask_to_train,
-        "self.misbehaved(src)",
-        "pass",
-    ),
     bug("liars: who says the same counts once", Trust.believes, "self._claims[src] =", "self._claims[k] ="),
     Mutation("liars: who speaks of far rounds is named", Trust, "_look_through_claims", nothing),
     bug(
